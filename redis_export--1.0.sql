@@ -1,0 +1,126 @@
+/* redis_export--1.0.sql */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION redis_export" to load this file. \quit
+
+-- Where Redis is: foreign servers and user mappings, for nothing but their options
+
+CREATE FUNCTION redis_export_validator(text[], oid)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT;
+
+CREATE FOREIGN DATA WRAPPER redis_export VALIDATOR redis_export_validator;
+
+-- Watching
+
+CREATE FUNCTION redis_export_jobs(
+	OUT job bigint,
+	OUT pid int,
+	OUT datid oid,
+	OUT datname name,
+	OUT usename name,
+	OUT server name,
+	OUT command text,
+	OUT key_template text,
+	OUT query text,
+	OUT state text,
+	OUT rows_estimated bigint,
+	OUT rows_read bigint,
+	OUT rows_written bigint,
+	OUT rows_failed bigint,
+	OUT rows_in_doubt bigint,
+	OUT bytes_sent bigint,
+	OUT reconnects bigint,
+	OUT redis_restarts bigint,
+	OUT rows_per_second float8,
+	OUT percent float8,
+	OUT time_left interval,
+	OUT started_at timestamptz,
+	OUT finished_at timestamptz,
+	OUT last_error text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION redis_export_jobs() IS
+'the exports that run, and those that have ended, as shown by the view redis_export_progress';
+
+CREATE VIEW redis_export_progress AS
+	SELECT * FROM redis_export_jobs();
+
+COMMENT ON VIEW redis_export_progress IS
+'the exports that run, and those that have ended';
+
+-- as with pg_stat_activity everyone may look; texts are shown to whom they concern
+GRANT SELECT ON redis_export_progress TO PUBLIC;
+
+CREATE FUNCTION redis_export_failures(
+	job bigint,
+	OUT row_number bigint,
+	OUT key text,
+	OUT sqlstate text,
+	OUT message text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION redis_export_failures(bigint) IS
+'the first hundred rows of an export that failed';
+
+-- Exporting
+
+CREATE FUNCTION redis_json_export(
+	query text,
+	key_template text,
+	batch int DEFAULT 500,
+	server name DEFAULT 'redis',
+	value name DEFAULT NULL,
+	path text DEFAULT '$',
+	exclude text[] DEFAULT NULL,
+	ttl interval DEFAULT NULL,
+	rate int DEFAULT NULL,
+	on_error text DEFAULT 'stop',
+	reject_limit bigint DEFAULT NULL,
+	retry_timeout interval DEFAULT '5 min',
+	wait boolean DEFAULT true)
+RETURNS redis_export_progress
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_json_export(text, text, int, name, name, text, text[], interval, int, text, bigint, interval, boolean) IS
+'export the rows of a query to Redis, one JSON.SET a row';
+
+CREATE FUNCTION redis_export_wait(job bigint, timeout interval DEFAULT NULL)
+RETURNS redis_export_progress
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_export_wait(bigint, interval) IS
+'wait for the end of an export';
+
+CREATE FUNCTION redis_export_cancel(job bigint)
+RETURNS boolean
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_export_cancel(bigint) IS
+'cancel an export';
+
+-- Talking to Redis
+
+CREATE FUNCTION redis_command(server name, VARIADIC words "any")
+RETURNS jsonb
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_command(name, "any") IS
+'send one command to Redis, and return its answer';
+
+-- What writes to Redis, or stops who does, is for whom it is granted to
+
+REVOKE ALL ON FUNCTION redis_json_export(text, text, int, name, name, text, text[], interval, int, text, bigint, interval, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_failures(bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_wait(bigint, interval) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_cancel(bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_command(name, "any") FROM PUBLIC;

@@ -1,0 +1,27 @@
+/*-------------------------------------------------------------------------
+ *
+ * answer.h
+ *	  What Redis' error replies mean for a job.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_ANSWER_H
+#define REDIS_EXPORT_ANSWER_H
+
+#include "error.h"
+
+typedef enum RexpAnswer
+{
+	REXP_ANSWER_DONE,			/* the command was carried out */
+	REXP_ANSWER_ROW,			/* the row's own fault: it failed */
+	REXP_ANSWER_LATER,			/* refused for the moment; this connection is
+								 * good: wait, resend */
+	REXP_ANSWER_RECONNECT,		/* this connection is of no use, or leads to
+								 * the wrong server: wait, connect, resend */
+	REXP_ANSWER_FATAL			/* the job cannot go on */
+} RexpAnswer;
+
+extern RexpAnswer rexp_answer_to(const char *reply, size_t len,
+								 RexpError *error);
+
+#endif							/* REDIS_EXPORT_ANSWER_H */

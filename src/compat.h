@@ -1,0 +1,217 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *	  Every difference between the PostgreSQL and hiredis versions that the
+ *	  extension builds with, and nothing else: no other file looks at
+ *	  PG_VERSION_NUM or HIREDIS_MAJOR.
+ *
+ * It knows nothing of exports.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_COMPAT_H
+#define REDIS_EXPORT_COMPAT_H
+
+#include "catalog/pg_foreign_server.h"
+#include "common/jsonapi.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "storage/dsm.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lock.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "tcop/pquery.h"
+#include "utils/acl.h"
+#include "utils/guc_tables.h"
+#include "utils/memutils.h"
+#include "utils/wait_event.h"
+
+#if PG_VERSION_NUM < 150000
+#error "redis_export needs PostgreSQL 15 or later"
+#endif
+
+#if PG_VERSION_NUM >= 180000
+#include "storage/waiteventset.h"
+#endif
+#if PG_VERSION_NUM >= 170000
+#include "storage/dsm_registry.h"
+#else
+#include "utils/guc.h"
+#endif
+
+#include <hiredis.h>
+
+/* hiredis 1.0 widened the length of an array and added the types of RESP3. */
+#if HIREDIS_MAJOR >= 1
+typedef size_t rexp_array_len;
+#define REXP_HIREDIS_RESP3_FUNCTIONS .createDouble = NULL, .createBool = NULL,
+#else
+typedef int rexp_array_len;
+#define REXP_HIREDIS_RESP3_FUNCTIONS
+#endif
+
+/*
+ * libpq/libpq.h would declare it, but includes headers of GSSAPI that need not
+ * be there where the server was built with it.
+ */
+extern bool pq_check_connection(void);
+
+/* PortalRun() lost run_once in 18. */
+static inline bool
+rexp_portal_run(Portal portal, DestReceiver *dest, QueryCompletion *qc)
+{
+#if PG_VERSION_NUM >= 180000
+	return PortalRun(portal, FETCH_ALL, true, dest, dest, qc);
+#else
+	return PortalRun(portal, FETCH_ALL, true, true, dest, dest, qc);
+#endif
+}
+
+static inline AclResult
+rexp_server_aclcheck(Oid serverid, Oid roleid)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_aclcheck(ForeignServerRelationId, serverid, roleid, ACL_USAGE);
+#else
+	return pg_foreign_server_aclcheck(serverid, roleid, ACL_USAGE);
+#endif
+}
+
+/* A set that lives until it is freed, whatever becomes of the transaction. */
+static inline WaitEventSet *
+rexp_create_wait_event_set(int nevents)
+{
+#if PG_VERSION_NUM >= 170000
+	return CreateWaitEventSet(NULL, nevents);
+#else
+	return CreateWaitEventSet(TopMemoryContext, nevents);
+#endif
+}
+
+/* Extensions can name their waits since 17. */
+static inline uint32
+rexp_wait_event(void)
+{
+#if PG_VERSION_NUM >= 170000
+	static uint32 event = 0;
+
+	if (event == 0)
+		event = WaitEventExtensionNew("RedisExport");
+	return event;
+#else
+	return PG_WAIT_EXTENSION;
+#endif
+}
+
+static inline struct config_generic **
+rexp_guc_variables(int *count)
+{
+#if PG_VERSION_NUM >= 160000
+	return get_guc_variables(count);
+#else
+	*count = GetNumConfigOptions();
+	return get_guc_variables();
+#endif
+}
+
+/* Palloc's the context in the current memory context. */
+static inline JsonLexContext *
+rexp_json_lexer(const char *json, size_t len, int encoding)
+{
+#if PG_VERSION_NUM >= 170000
+	return makeJsonLexContextCstringLen(NULL, json, len, encoding, false);
+#else
+	return makeJsonLexContextCstringLen(unconstify(char *, json), (int) len,
+										encoding, false);
+#endif
+}
+
+static inline bool
+rexp_lock_held_by_me(const LOCKTAG *tag, LOCKMODE mode)
+{
+#if PG_VERSION_NUM >= 170000
+	return LockHeldByMe(tag, mode, false);
+#else
+	return LockHeldByMe(tag, mode);
+#endif
+}
+
+/*
+ * Before 17 a worker cannot connect as a role without LOGIN, which SET SESSION
+ * AUTHORIZATION can make the session user.
+ */
+#if PG_VERSION_NUM >= 170000
+#define REXP_NOLOGIN_WORKER true
+#define REXP_BGWORKER_CONNECT_FLAGS BGWORKER_BYPASS_ROLELOGINCHECK
+#else
+#define REXP_NOLOGIN_WORKER false
+#define REXP_BGWORKER_CONNECT_FLAGS 0
+#endif
+
+/*
+ * rexp_named_segment
+ *	  Find or make the shared memory of this name, for the life of the server.
+ *
+ * The mapping stays until the process ends.  Raises an error if there is no
+ * shared memory left for it, or if a segment of this name has another size.
+ *
+ * Until 17 there is no registry of dynamic segments, so a few bytes of the main
+ * segment (which has room to spare in a running server) hold the handle of
+ * ours.  They are initialised under AddinShmemInitLock by code that cannot
+ * raise an error: a half-made struct would stay for the life of the server.
+ */
+static inline void *
+rexp_named_segment(const char *name, size_t size, void (*init) (void *))
+{
+#if PG_VERSION_NUM >= 170000
+	bool		found;
+
+	return GetNamedDSMSegment(name, size, init, &found);
+#else
+	typedef struct
+	{
+		LWLock		lock;
+		int			tranche;
+		dsm_handle	handle;
+	} Anchor;
+	Anchor	   *anchor;
+	bool		found;
+	dsm_segment *segment;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	anchor = ShmemInitStruct(name, sizeof(Anchor), &found);
+	if (!found)
+	{
+		anchor->tranche = LWLockNewTrancheId();
+		anchor->handle = DSM_HANDLE_INVALID;
+		LWLockInitialize(&anchor->lock, anchor->tranche);
+	}
+	LWLockRelease(AddinShmemInitLock);
+	LWLockRegisterTranche(anchor->tranche, "redis_export");
+
+	LWLockAcquire(&anchor->lock, LW_EXCLUSIVE);
+	if (anchor->handle == DSM_HANDLE_INVALID)
+	{
+		segment = dsm_create(size, 0);
+		init(dsm_segment_address(segment));
+		dsm_pin_segment(segment);
+		dsm_pin_mapping(segment);
+		anchor->handle = dsm_segment_handle(segment);
+	}
+	else
+	{
+		segment = dsm_attach(anchor->handle);
+		if (segment == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_OUT_OF_MEMORY),
+					 errmsg("could not map the shared memory of redis_export")));
+		dsm_pin_mapping(segment);
+	}
+	LWLockRelease(&anchor->lock);
+	return dsm_segment_address(segment);
+#endif
+}
+
+#endif							/* REDIS_EXPORT_COMPAT_H */

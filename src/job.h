@@ -1,0 +1,34 @@
+/*-------------------------------------------------------------------------
+ *
+ * job.h
+ *	  An export, from the call to its end.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_JOB_H
+#define REDIS_EXPORT_JOB_H
+
+#include "encode.h"
+#include "pipeline.h"
+#include "progress.h"
+
+/* The arguments of an export, checked as far as one by one goes. */
+typedef struct RexpJob
+{
+	const char *query;
+	const char *server;
+	const char *command;		/* for the view */
+	RexpEncoding encoding;
+	RexpPipelineOptions pipeline;
+	bool		wait;
+} RexpJob;
+
+extern int	rexp_notice_interval;	/* seconds; the GUC */
+
+extern void rexp_job_run(const RexpJob *job, RexpJobStatus *status);
+extern void rexp_job_wait(int64 job, int64 timeout, RexpJobStatus *status);
+extern bool rexp_job_cancel(int64 job);
+
+extern PGDLLEXPORT void rexp_worker_main(Datum arg) pg_attribute_noreturn();
+
+#endif							/* REDIS_EXPORT_JOB_H */

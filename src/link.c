@@ -1,0 +1,754 @@
+/*-------------------------------------------------------------------------
+ *
+ * link.c
+ *	  One connection to Redis.
+ *
+ * The socket is ours and does not block; hiredis parses what comes in.  All
+ * waiting is for the latch and the socket at once, and serves interrupts, so
+ * that cancel, terminate and recovery conflicts work while Redis is silent.
+ * The one call that cannot be interrupted is getaddrinfo().
+ *
+ * hiredis keeps malloc(), and nothing that can raise an error is called from
+ * its callbacks: an error would jump through its frames.
+ *
+ * Which commands are sent, and what is to be done when the connection is lost,
+ * is not known here.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "compat.h"
+#include "link.h"
+#include "miscadmin.h"
+#include "portability/instr_time.h"
+#include "storage/fd.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/* Read at most so much at a time. */
+#define RECEIVE_SIZE (64 * 1024)
+
+/* The positions in the wait event set. */
+#define EVENT_SOCKET 2
+#define EVENT_COUNT 3
+
+struct RexpLink
+{
+	RexpLinkOptions options;
+	bool		keep_trees;		/* replies as hiredis makes them */
+	redisContext *context;		/* NULL: not connected */
+	WaitEventSet *events;
+	uint32		watched;		/* what the set waits for on the socket */
+	RexpReply	reply;
+	char	   *text;			/* malloc'd: the text of reply */
+	size_t		text_size;
+	RexpServerInfo info;
+	char	   *input;			/* RECEIVE_SIZE bytes */
+};
+
+/*
+ * hiredis calls these for each reply, instead of making a tree of objects.  Of
+ * an array only the first error in it is kept.  They return the link itself,
+ * as some pointer that is not NULL.
+ */
+static void *
+on_string(const redisReadTask *task, char *str, size_t len)
+{
+	RexpLink   *link = task->privdata;
+	bool		is_error = task->type == REDIS_REPLY_ERROR;
+
+	if (task->parent != NULL && (!is_error || link->reply.type == REXP_REPLY_ERROR))
+		return link;
+	link->reply.type = is_error ? REXP_REPLY_ERROR :
+		task->type == REDIS_REPLY_STATUS ? REXP_REPLY_STATUS : REXP_REPLY_STRING;
+	link->reply.len = 0;
+	if (link->reply.type == REXP_REPLY_STATUS)
+		return link;
+	if (len + 1 > link->text_size)
+	{
+		char	   *larger = realloc(link->text, len + 1);
+
+		if (larger == NULL)
+			return NULL;
+		link->text = larger;
+		link->text_size = len + 1;
+	}
+	memcpy(link->text, str, len);
+	link->text[len] = '\0';
+	link->reply.text = link->text;
+	link->reply.len = len;
+	return link;
+}
+
+static void *
+on_array(const redisReadTask *task, rexp_array_len elements)
+{
+	RexpLink   *link = task->privdata;
+
+	if (task->parent == NULL)
+		link->reply.type = REXP_REPLY_ARRAY;
+	return link;
+}
+
+static void *
+on_integer(const redisReadTask *task, long long value)
+{
+	RexpLink   *link = task->privdata;
+
+	if (task->parent == NULL)
+	{
+		link->reply.type = REXP_REPLY_INTEGER;
+		link->reply.integer = value;
+	}
+	return link;
+}
+
+static void *
+on_nil(const redisReadTask *task)
+{
+	RexpLink   *link = task->privdata;
+
+	if (task->parent == NULL)
+		link->reply.type = REXP_REPLY_NIL;
+	return link;
+}
+
+static void
+on_free(void *reply)
+{
+}
+
+static redisReplyObjectFunctions reply_functions = {
+	.createString = on_string,
+	.createArray = on_array,
+	.createInteger = on_integer,
+	REXP_HIREDIS_RESP3_FUNCTIONS
+	.createNil = on_nil,
+	.freeObject = on_free
+};
+
+/*
+ * rexp_link_create
+ *	  A link that is not connected yet, in the current memory context, which
+ *	  must live as long as the link; so must the options' strings.
+ *
+ * With keep_trees, rexp_link_exchange() returns redisReply objects; otherwise
+ * replies are looked at with rexp_link_next_reply().
+ */
+RexpLink *
+rexp_link_create(const RexpLinkOptions *options, bool keep_trees)
+{
+	RexpLink   *link = palloc0(sizeof(RexpLink));
+
+	link->options = *options;
+	link->keep_trees = keep_trees;
+	link->input = palloc(RECEIVE_SIZE);
+	return link;
+}
+
+bool
+rexp_link_is_open(const RexpLink *link)
+{
+	return link->context != NULL;
+}
+
+/* Milliseconds of silence after which the connection counts as lost. */
+int
+rexp_link_timeout(const RexpLink *link)
+{
+	return link->options.timeout;
+}
+
+const RexpServerInfo *
+rexp_link_server_info(const RexpLink *link)
+{
+	return &link->info;
+}
+
+/* Where the link leads, for errors.  In a static buffer. */
+static const char *
+address_text(const RexpLink *link)
+{
+	static char text[256];
+
+	if (link->options.host[0] == '/')
+		snprintf(text, sizeof(text), "\"%s\"", link->options.host);
+	else
+		snprintf(text, sizeof(text), "\"%s\", port %d", link->options.host,
+				 link->options.port);
+	return text;
+}
+
+/* Give up the connection, and all that came in and was not looked at. */
+void
+rexp_link_close(RexpLink *link)
+{
+	if (link->events != NULL)
+	{
+		FreeWaitEventSet(link->events);
+		link->events = NULL;
+	}
+	if (link->context != NULL)
+	{
+		redisFree(link->context);	/* closes the socket */
+		link->context = NULL;
+		ReleaseExternalFD();
+	}
+	free(link->text);
+	link->text = NULL;
+	link->text_size = 0;
+}
+
+/*
+ * The connection is of no use any more: say why.  It is for the caller to close
+ * it, who may find replies that came in before.
+ */
+static void
+lost(RexpLink *link, RexpError *error, const char *reason)
+{
+	rexp_error_set(error, ERRCODE_CONNECTION_FAILURE,
+				   "lost the connection to Redis server \"%s\" at %s: %s",
+				   link->options.server, address_text(link), reason);
+}
+
+/*
+ * rexp_link_send
+ *	  Hand bytes to the kernel, as many as it takes now.
+ *
+ * Returns how many those were, which may be 0, or -1 after a loss of the
+ * connection.  Replies that came in before can still be received.
+ */
+ssize_t
+rexp_link_send(RexpLink *link, const char *bytes, size_t len, RexpError *error)
+{
+	ssize_t		n;
+
+	do
+	{
+		n = send(link->context->fd, bytes, len, MSG_NOSIGNAL);
+	} while (n < 0 && errno == EINTR);
+
+	if (n >= 0)
+		return n;
+	if (errno == EAGAIN || errno == EWOULDBLOCK)
+		return 0;
+	lost(link, error, strerror(errno));
+	return -1;
+}
+
+/*
+ * rexp_link_receive
+ *	  Read what has come in, for rexp_link_next_reply().
+ *
+ * Returns the number of bytes, 0 if there are none now, -1 after a loss of the
+ * connection.
+ */
+ssize_t
+rexp_link_receive(RexpLink *link, RexpError *error)
+{
+	ssize_t		n;
+
+	do
+	{
+		n = recv(link->context->fd, link->input, RECEIVE_SIZE, 0);
+	} while (n < 0 && errno == EINTR);
+
+	if (n > 0)
+	{
+		if (redisReaderFeed(link->context->reader, link->input, n) == REDIS_OK)
+			return n;
+		lost(link, error, "out of memory");
+		return -1;
+	}
+	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		return 0;
+	lost(link, error, n == 0 ? "the server closed it" : strerror(errno));
+	return -1;
+}
+
+/* The next reply as hiredis' functions made it; see rexp_link_next_reply(). */
+static int
+next_object(RexpLink *link, void **object, RexpError *error)
+{
+	*object = NULL;
+	link->reply.type = REXP_REPLY_NIL;
+	if (redisReaderGetReply(link->context->reader, object) != REDIS_OK)
+	{
+		rexp_error_set(error, ERRCODE_PROTOCOL_VIOLATION,
+					   "Redis server \"%s\" at %s sent what is no reply of Redis: %s",
+					   link->options.server, address_text(link),
+					   link->context->reader->errstr);
+		rexp_error_hint(error, "Is it Redis that listens there, without TLS?");
+		return -1;
+	}
+	return *object != NULL;
+}
+
+/*
+ * rexp_link_next_reply
+ *	  Look at the next reply that has come in whole.
+ *
+ * Returns 1 for a reply, 0 if there is none, -1 if what came is no RESP.
+ */
+int
+rexp_link_next_reply(RexpLink *link, RexpReply *reply, RexpError *error)
+{
+	void	   *object;
+	int			result = next_object(link, &object, error);
+
+	*reply = link->reply;
+	return result;
+}
+
+/* Say that the server has been silent for so many milliseconds. */
+void
+rexp_link_timed_out(RexpLink *link, int timeout, RexpError *error)
+{
+	char		reason[64];
+
+	snprintf(reason, sizeof(reason), "no answer for %g seconds", timeout / 1000.0);
+	lost(link, error, reason);
+}
+
+/*
+ * rexp_link_wait
+ *	  Wait for input, for room to write if asked for, or for so many
+ *	  milliseconds.  Serves interrupts, so it may raise an error.  Without a
+ *	  connection it only waits.
+ */
+void
+rexp_link_wait(RexpLink *link, bool until_writable, long timeout)
+{
+	uint32		watched = WL_SOCKET_READABLE |
+		(until_writable ? WL_SOCKET_WRITEABLE : 0);
+	WaitEvent	occurred[EVENT_COUNT];
+
+	if (link->events == NULL)
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 timeout, rexp_wait_event());
+	else
+	{
+		if (watched != link->watched)
+		{
+			ModifyWaitEvent(link->events, EVENT_SOCKET, watched, NULL);
+			link->watched = watched;
+		}
+		(void) WaitEventSetWait(link->events, timeout, occurred, EVENT_COUNT,
+								rexp_wait_event());
+	}
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* Take over a socket: from here on rexp_link_close() closes it. */
+static void
+adopt_socket(RexpLink *link, int fd)
+{
+	link->context = redisConnectFd(fd);
+	if (link->context == NULL)
+	{
+		close(fd);
+		ReleaseExternalFD();
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory")));
+	}
+	link->context->flags &= ~REDIS_BLOCK;
+	if (!link->keep_trees)
+	{
+		link->context->reader->fn = &reply_functions;
+		link->context->reader->privdata = link;
+	}
+
+	link->events = rexp_create_wait_event_set(EVENT_COUNT);
+	AddWaitEventToSet(link->events, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(link->events, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	link->watched = WL_SOCKET_READABLE | WL_SOCKET_WRITEABLE;
+	AddWaitEventToSet(link->events, link->watched, fd, NULL, NULL);
+}
+
+/* Milliseconds from now to a moment, at least 0. */
+static long
+time_left(TimestampTz until)
+{
+	return Max(0, (long) ((until - GetCurrentTimestamp()) / 1000) + 1);
+}
+
+/*
+ * open_address
+ *	  Connect to one address.  On failure *reason says why, as a static string.
+ */
+static bool
+open_address(RexpLink *link, const struct sockaddr *address, socklen_t len,
+			 const char **reason)
+{
+	TimestampTz deadline = GetCurrentTimestamp() +
+		(int64) link->options.connect_timeout * 1000;
+	int			on = 1;
+	int			problem = 0;
+	socklen_t	size = sizeof(problem);
+	int			fd;
+
+	if (!AcquireExternalFD())
+	{
+		*reason = "too many open files";
+		return false;
+	}
+	fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+	{
+		*reason = strerror(errno);
+		ReleaseExternalFD();
+		return false;
+	}
+	if (address->sa_family != AF_UNIX)
+	{
+		(void) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+		(void) setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	}
+	adopt_socket(link, fd);
+
+	/* A socket of the Unix domain says EAGAIN while its queue is full. */
+	if (connect(fd, address, len) != 0 && errno != EINPROGRESS)
+	{
+		*reason = strerror(errno);
+		rexp_link_close(link);
+		return false;
+	}
+	for (;;)
+	{
+		struct sockaddr_storage peer;
+		socklen_t	peer_size = sizeof(peer);
+
+		if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &problem, &size) != 0)
+			problem = errno;
+		if (problem != 0)
+			break;
+		if (getpeername(fd, (struct sockaddr *) &peer, &peer_size) == 0)
+			return true;
+		if (GetCurrentTimestamp() >= deadline)
+		{
+			problem = ETIMEDOUT;
+			break;
+		}
+		rexp_link_wait(link, true, time_left(deadline));
+	}
+	*reason = strerror(problem);
+	rexp_link_close(link);
+	return false;
+}
+
+/* Connect to the first address of a list that answers, and free the list. */
+static bool
+open_any(RexpLink *link, struct addrinfo *list, const char **reason)
+{
+	volatile bool open = false;
+
+	PG_TRY();
+	{
+		for (struct addrinfo *at = list; at != NULL && !open; at = at->ai_next)
+			open = open_address(link, at->ai_addr, at->ai_addrlen, reason);
+	}
+	PG_FINALLY();
+	{
+		freeaddrinfo(list);
+	}
+	PG_END_TRY();
+	return open;
+}
+
+/*
+ * open_host
+ *	  Connect to the first address of the host that answers.
+ */
+static RexpAnswer
+open_host(RexpLink *link, RexpError *error)
+{
+	const char *host = link->options.host;
+	const char *reason = "it has no address";
+	bool		open = false;
+
+	if (host[0] == '/')
+	{
+		struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+		if (strlcpy(address.sun_path, host, sizeof(address.sun_path)) >=
+			sizeof(address.sun_path))
+			reason = "the path of the socket is too long";
+		else
+			open = open_address(link, (struct sockaddr *) &address,
+								sizeof(address), &reason);
+	}
+	else
+	{
+		struct addrinfo hints = {.ai_family = AF_UNSPEC,.ai_socktype = SOCK_STREAM};
+		struct addrinfo *list = NULL;
+		char		port[16];
+		int			problem;
+
+		snprintf(port, sizeof(port), "%d", link->options.port);
+		problem = getaddrinfo(host, port, &hints, &list);
+		if (problem != 0)
+		{
+			rexp_error_set(error, ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION,
+						   "could not find the address of Redis server \"%s\", host \"%s\": %s",
+						   link->options.server, host, gai_strerror(problem));
+			return problem == EAI_NONAME ? REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
+		}
+		open = open_any(link, list, &reason);
+	}
+	if (open)
+		return REXP_ANSWER_DONE;
+	rexp_error_set(error, ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION,
+				   "could not connect to Redis server \"%s\" at %s: %s",
+				   link->options.server, address_text(link), reason);
+	rexp_error_hint(error, "See that Redis runs there, and host and port of the foreign server.");
+	return REXP_ANSWER_RECONNECT;
+}
+
+/*
+ * rexp_link_exchange
+ *	  Send one command and wait for its reply.
+ *
+ * timeout is in milliseconds without a byte either way.  Returns what hiredis'
+ * functions made of the reply: a redisReply that the caller frees, if the link
+ * keeps trees, else a pointer that only says that link->reply is filled.
+ * Returns NULL after a loss of the connection, a reply that is no RESP, or when
+ * time is up; the connection is closed then.  Serves interrupts: after an error
+ * that was raised here the connection may still hold the reply, and must be
+ * closed.
+ */
+void *
+rexp_link_exchange(RexpLink *link, const RexpBuffer *request, int timeout,
+				   RexpError *error)
+{
+	size_t		sent = 0;
+	TimestampTz deadline = GetCurrentTimestamp() + (int64) timeout * 1000;
+	void	   *object;
+
+	for (;;)
+	{
+		ssize_t		received = rexp_link_receive(link, error);
+		ssize_t		n = 0;
+
+		if (received < 0)
+			break;
+		if (next_object(link, &object, error) != 0)
+		{
+			if (object == NULL)
+				break;
+			return object;
+		}
+		if (sent < request->len)
+		{
+			n = rexp_link_send(link, request->data + sent, request->len - sent,
+							   error);
+			if (n < 0)
+			{
+				/* a refusal may have come before the connection was cut */
+				RexpError	ignored;
+
+				if (rexp_link_receive(link, &ignored) > 0 &&
+					next_object(link, &object, &ignored) > 0)
+					return object;
+				break;
+			}
+			sent += n;
+		}
+		if (received > 0 || n > 0)
+		{
+			deadline = GetCurrentTimestamp() + (int64) timeout * 1000;
+			CHECK_FOR_INTERRUPTS();
+			continue;
+		}
+		if (GetCurrentTimestamp() >= deadline)
+		{
+			rexp_link_timed_out(link, timeout, error);
+			break;
+		}
+		rexp_link_wait(link, sent < request->len, time_left(deadline));
+	}
+	rexp_link_close(link);
+	return NULL;
+}
+
+/*
+ * Send a command of words and look at the reply.  Returns DONE, what an error
+ * reply means, or RECONNECT after a loss.
+ */
+static RexpAnswer
+call(RexpLink *link, int nwords, const char *const *words, RexpError *error)
+{
+	RexpBuffer	request;
+	redisReply *tree;
+	RexpAnswer	answer = REXP_ANSWER_DONE;
+
+	rexp_buffer_init(&request, 256);
+	rexp_resp_header(&request, '*', nwords);
+	for (int i = 0; i < nwords; i++)
+		rexp_resp_word(&request, words[i]);
+	tree = rexp_link_exchange(link, &request, link->options.connect_timeout, error);
+	rexp_buffer_free(&request);
+
+	if (tree == NULL)
+		return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
+			REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
+	if (link->keep_trees)
+	{
+		if (tree->type == REDIS_REPLY_ERROR)
+			answer = rexp_answer_to(tree->str, tree->len, error);
+		freeReplyObject(tree);
+	}
+	else if (link->reply.type == REXP_REPLY_ERROR)
+		answer = rexp_answer_to(link->reply.text, link->reply.len, error);
+	return answer;
+}
+
+/* The number or word after "name:" in the text of INFO, or NULL. */
+static const char *
+info_field(const char *text, const char *name)
+{
+	const char *at = text;
+	size_t		len = strlen(name);
+
+	while (at != NULL)
+	{
+		if (strncmp(at, name, len) == 0 && at[len] == ':')
+			return at + len + 1;
+		at = strchr(at, '\n');
+		if (at != NULL)
+			at++;
+	}
+	return NULL;
+}
+
+/*
+ * Ask the server who it is.  A server that does not tell (an ACL without INFO)
+ * is taken as it is.
+ */
+static RexpAnswer
+inspect(RexpLink *link, RexpError *error)
+{
+	static const char *const words[] = {"INFO"};
+	RexpAnswer	answer = call(link, 1, words, error);
+	const char *field;
+
+	memset(&link->info, 0, sizeof(link->info));
+	if (answer == REXP_ANSWER_DONE && !link->keep_trees &&
+		link->reply.type == REXP_REPLY_STRING)
+	{
+		field = info_field(link->text, "run_id");
+		if (field != NULL)
+			strlcpy(link->info.run_id, field,
+					Min(sizeof(link->info.run_id), strcspn(field, "\r\n") + 1));
+		field = info_field(link->text, "loading");
+		link->info.loading = field != NULL && *field == '1';
+		field = info_field(link->text, "evicted_keys");
+		link->info.evicted_keys = field ? strtoll(field, NULL, 10) : 0;
+	}
+	return answer;
+}
+
+/* Ask again; false after a loss of the connection. */
+bool
+rexp_link_refresh_info(RexpLink *link, RexpError *error)
+{
+	(void) inspect(link, error);
+	return link->context != NULL;
+}
+
+/* Enter: password, database, name, and a look at who is there. */
+static RexpAnswer
+handshake(RexpLink *link, RexpError *error)
+{
+	const RexpLinkOptions *options = &link->options;
+	RexpAnswer	answer;
+	char		db[16];
+
+	if (options->password != NULL)
+	{
+		const char *const with_name[] = {"AUTH", options->username, options->password};
+		const char *const without[] = {"AUTH", options->password};
+
+		answer = options->username ? call(link, 3, with_name, error) :
+			call(link, 2, without, error);
+		if (answer != REXP_ANSWER_DONE)
+		{
+			if (answer == REXP_ANSWER_ROW)
+				rexp_error_hint(error, "See the username and password of the user mapping.");
+			return answer;
+		}
+	}
+	if (options->db != 0)
+	{
+		const char *const words[] = {"SELECT", db};
+
+		snprintf(db, sizeof(db), "%d", options->db);
+		answer = call(link, 2, words, error);
+		if (answer != REXP_ANSWER_DONE)
+		{
+			if (answer == REXP_ANSWER_ROW)
+				rexp_error_hint(error, "See the option \"db\" of the foreign server.");
+			return answer;
+		}
+	}
+	if (options->client_name[0] != '\0')
+	{
+		const char *const words[] = {"CLIENT", "SETNAME", options->client_name};
+
+		/* a refusal does no harm, and one of the login comes again below */
+		(void) call(link, 3, words, error);
+		if (link->context == NULL)
+			return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
+				REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
+	}
+
+	answer = inspect(link, error);
+	if (error->sqlstate == ERRCODE_INSUFFICIENT_PRIVILEGE &&
+		rexp_link_is_open(link) && strstr(error->message, "NOPERM") != NULL)
+		answer = REXP_ANSWER_DONE;
+	if (answer == REXP_ANSWER_DONE && link->info.loading)
+	{
+		static const char loading[] = "LOADING Redis is loading the dataset in memory";
+
+		return rexp_answer_to(loading, strlen(loading), error);
+	}
+	return answer;
+}
+
+/*
+ * rexp_link_connect
+ *	  Connect and enter.  Waits, and serves interrupts.
+ *
+ * Returns DONE; RECONNECT if it may go better later; FATAL if it will not.
+ * *error says why, as it does the link is closed.
+ */
+RexpAnswer
+rexp_link_connect(RexpLink *link, RexpError *error)
+{
+	RexpAnswer	answer;
+
+	rexp_link_close(link);
+	answer = open_host(link, error);
+	if (answer == REXP_ANSWER_DONE)
+	{
+		error->sqlstate = 0;
+		answer = handshake(link, error);
+		if (answer == REXP_ANSWER_DONE)
+			return answer;
+		rexp_error_prefix(error, "could not log in to Redis server \"%s\" at %s: ",
+						  link->options.server, address_text(link));
+	}
+	rexp_link_close(link);
+	/* what is a row's own fault elsewhere is nothing that will pass here */
+	return answer == REXP_ANSWER_ROW ? REXP_ANSWER_FATAL : answer;
+}

@@ -1,0 +1,78 @@
+/*-------------------------------------------------------------------------
+ *
+ * link.h
+ *	  One connection to Redis: bytes out, replies in, never blocking but in
+ *	  calls that say so.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_LINK_H
+#define REDIS_EXPORT_LINK_H
+
+#include "answer.h"
+#include "error.h"
+#include "resp.h"
+
+/* Where Redis is and how to enter.  Owned by whoever made the link. */
+typedef struct RexpLinkOptions
+{
+	const char *server;			/* name of the foreign server, for errors */
+	const char *host;			/* name, address, or path of a socket */
+	int			port;
+	int			db;
+	int			connect_timeout;	/* milliseconds, for each address */
+	int			timeout;		/* milliseconds without a byte */
+	const char *username;		/* or NULL */
+	const char *password;		/* or NULL */
+	const char *client_name;
+} RexpLinkOptions;
+
+typedef enum RexpReplyType
+{
+	REXP_REPLY_STATUS,			/* its text is not kept */
+	REXP_REPLY_ERROR,
+	REXP_REPLY_INTEGER,
+	REXP_REPLY_NIL,
+	REXP_REPLY_STRING,
+	REXP_REPLY_ARRAY			/* its elements are not kept */
+} RexpReplyType;
+
+/* The text lies in the link, until the next reply. */
+typedef struct RexpReply
+{
+	RexpReplyType type;
+	int64		integer;
+	const char *text;
+	size_t		len;
+} RexpReply;
+
+/* What INFO tells of the server at the other end. */
+typedef struct RexpServerInfo
+{
+	char		run_id[48];		/* empty if Redis does not tell */
+	bool		loading;
+	int64		evicted_keys;
+} RexpServerInfo;
+
+typedef struct RexpLink RexpLink;
+
+extern RexpLink *rexp_link_create(const RexpLinkOptions *options,
+								  bool keep_trees);
+extern RexpAnswer rexp_link_connect(RexpLink *link, RexpError *error);
+extern void rexp_link_close(RexpLink *link);
+extern bool rexp_link_is_open(const RexpLink *link);
+extern int	rexp_link_timeout(const RexpLink *link);
+extern const RexpServerInfo *rexp_link_server_info(const RexpLink *link);
+extern bool rexp_link_refresh_info(RexpLink *link, RexpError *error);
+
+extern ssize_t rexp_link_send(RexpLink *link, const char *bytes, size_t len,
+							  RexpError *error);
+extern ssize_t rexp_link_receive(RexpLink *link, RexpError *error);
+extern int	rexp_link_next_reply(RexpLink *link, RexpReply *reply,
+								 RexpError *error);
+extern void rexp_link_timed_out(RexpLink *link, int timeout, RexpError *error);
+extern void rexp_link_wait(RexpLink *link, bool until_writable, long timeout);
+extern void *rexp_link_exchange(RexpLink *link, const RexpBuffer *request,
+								int timeout, RexpError *error);
+
+#endif							/* REDIS_EXPORT_LINK_H */

@@ -1,0 +1,94 @@
+/*-------------------------------------------------------------------------
+ *
+ * payload.c
+ *	  A job's arguments as bytes.
+ *
+ * Both sides run the same library on the same machine, so structs go as they
+ * lie; what they point to follows as strings, in one order that the writer and
+ * the reader share, in one function each.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "payload.h"
+
+/* A string that may be NULL: one byte that says so, then its bytes and a zero. */
+static void
+put_string(StringInfo out, const char *string)
+{
+	appendStringInfoChar(out, string != NULL);
+	if (string != NULL)
+		appendBinaryStringInfo(out, string, (int) strlen(string) + 1);
+}
+
+static const char *
+get_string(char **at)
+{
+	const char *string = NULL;
+
+	if (*(*at)++)
+	{
+		string = *at;
+		*at += strlen(string) + 1;
+	}
+	return string;
+}
+
+void
+rexp_payload_write(StringInfo out, const RexpJob *job, const RexpSession *session)
+{
+	int			nexclude = list_length(job->encoding.exclude);
+	ListCell   *cell;
+
+	appendBinaryStringInfo(out, (const char *) job, sizeof(RexpJob));
+	appendBinaryStringInfo(out, (const char *) session, sizeof(RexpSession));
+	appendBinaryStringInfo(out, (const char *) &nexclude, sizeof(int));
+	put_string(out, job->query);
+	put_string(out, job->server);
+	put_string(out, job->command);
+	put_string(out, job->encoding.key_template);
+	put_string(out, job->encoding.value);
+	put_string(out, job->encoding.path);
+	foreach(cell, job->encoding.exclude)
+		put_string(out, lfirst(cell));
+	put_string(out, session->role);
+	for (int i = 0; i < session->nsettings; i++)
+	{
+		put_string(out, session->names[i]);
+		put_string(out, session->values[i]);
+	}
+}
+
+/* The strings of the result lie in bytes; the lists are palloc'd. */
+void
+rexp_payload_read(char *bytes, RexpJob *job, RexpSession *session)
+{
+	char	   *at = bytes;
+	int			nexclude;
+
+	memcpy(job, at, sizeof(RexpJob));
+	at += sizeof(RexpJob);
+	memcpy(session, at, sizeof(RexpSession));
+	at += sizeof(RexpSession);
+	memcpy(&nexclude, at, sizeof(int));
+	at += sizeof(int);
+	job->query = get_string(&at);
+	job->server = get_string(&at);
+	job->command = get_string(&at);
+	job->encoding.key_template = get_string(&at);
+	job->encoding.value = get_string(&at);
+	job->encoding.path = get_string(&at);
+	job->encoding.exclude = NIL;
+	while (nexclude-- > 0)
+		job->encoding.exclude = lappend(job->encoding.exclude,
+										unconstify(char *, get_string(&at)));
+	session->role = get_string(&at);
+	session->names = palloc(sizeof(char *) * Max(session->nsettings, 1));
+	session->values = palloc(sizeof(char *) * Max(session->nsettings, 1));
+	for (int i = 0; i < session->nsettings; i++)
+	{
+		session->names[i] = get_string(&at);
+		session->values[i] = get_string(&at);
+	}
+}

@@ -1,0 +1,1252 @@
+/*-------------------------------------------------------------------------
+ *
+ * pipeline.c
+ *	  Commands on their way to Redis, kept until they are answered.
+ *
+ * Rows come in one by one and are gathered in batches.  A full batch joins the
+ * window: a queue of batches that are sent, or wait to be, and whose answers
+ * are awaited.  While the window has room, the next batch is filled; Redis
+ * works meanwhile.  A batch leaves the window when each of its rows is settled,
+ * done or failed.
+ *
+ *	   filling  ->  [ batch | batch | batch | batch ]  ->  gone
+ *						 ^ sender			^ receiver
+ *
+ * The order of commands on the wire is that of the flights: one for the writes
+ * of each batch and, if rows have an expiry, one more for its expiries, which
+ * is queued only when its writes are answered: after a write that was refused,
+ * an expiry sent along would hit the value of somebody else.
+ *
+ * The state of the whole ("flow") is one of these:
+ *
+ *	   CONNECT	no connection: make one			-> OPEN, BACKOFF, STOP
+ *	   OPEN		send and receive				-> DRAIN, BACKOFF, STOP
+ *	   DRAIN	an answer calls for a resend: send nothing more, receive what
+ *				is still to come				-> BACKOFF, STOP
+ *	   BACKOFF	wait, longer each time			-> OPEN, CONNECT, STOP
+ *	   STOP		the job has failed: send nothing more, receive what is still
+ *				to come							-> CLOSED
+ *	   CLOSED	nothing more happens
+ *
+ * After DRAIN, and after a loss of the connection, everything is sent again
+ * from the first row that is not settled, later rows that were acknowledged
+ * included: if one of them has the same key, its value must win.
+ *
+ * What each answer means is looked up in answer.c.  Nothing here knows SQL, or
+ * what the commands are, but that their second word is the key.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "pipeline.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/* The window: batches and bytes.  One batch more is being filled. */
+#define WINDOW_BATCHES 4
+#define WINDOW_BYTES ((size_t) 16 * 1024 * 1024)
+#define BATCH_BYTES (WINDOW_BYTES / WINDOW_BATCHES)
+#define RING (WINDOW_BATCHES + 1)
+#define MAX_FLIGHTS (2 * WINDOW_BATCHES)
+
+/* Bytes handed to the kernel at a time, and such hand-overs in a row. */
+#define SEND_SIZE ((size_t) 128 * 1024)
+#define SENDS_IN_A_ROW 4
+
+/* While a batch is filled, look after the others each so many bytes. */
+#define LOOK_EVERY ((size_t) 64 * 1024)
+
+/* A batch that is older than this (ms) is sent though it is not full. */
+#define BATCH_AGE 100
+
+/* Milliseconds between attempts: the first time, and at most. */
+#define BACKOFF_FIRST 50
+#define BACKOFF_MOST 2000
+
+/* Connection losses of the row that is first in line. */
+#define LOSSES_ALONE 2			/* send it alone */
+#define LOSSES_FAILED 3			/* it is to blame */
+
+typedef enum RowState
+{
+	ROW_WAITING,				/* to be sent */
+	ROW_SENT,					/* its write is with Redis */
+	ROW_REFUSED,				/* to be sent again */
+	ROW_WRITTEN,				/* the expiry is to be sent */
+	ROW_EXPIRING,				/* the expiry is with Redis */
+	ROW_DONE,
+	ROW_FAILED
+} RowState;
+
+typedef struct Row
+{
+	int64		number;			/* of the query's row, from 1 */
+	size_t		start;			/* of its command in the batch */
+	size_t		expiry_start;	/* of its expiry */
+	uint8		state;			/* a RowState */
+	uint8		losses;
+	bool		counted;		/* in rows_written */
+	bool		in_doubt;		/* was with Redis when a connection broke */
+} Row;
+
+typedef struct Batch
+{
+	RexpBuffer	data;			/* the commands */
+	RexpBuffer	expiries;
+	Row		   *rows;
+	int			nrows;
+	int			row_capacity;
+	int			open;			/* rows that are not settled */
+} Batch;
+
+/* Commands of one batch on the wire. */
+typedef struct Flight
+{
+	Batch	   *batch;
+	bool		expiry;			/* the second flight of its rows */
+} Flight;
+
+typedef enum Flow
+{
+	FLOW_CONNECT,
+	FLOW_OPEN,
+	FLOW_DRAIN,
+	FLOW_BACKOFF,
+	FLOW_STOP,
+	FLOW_CLOSED
+} Flow;
+
+struct RexpPipeline
+{
+	RexpPipelineOptions options;
+	RexpLink   *link;
+	int			timeout;		/* of the link, milliseconds */
+	RexpProgress *progress;
+	MemoryContext context;
+	RexpCounters counters;
+	RexpError	error;			/* why the job failed */
+	RexpError	why;			/* why rows must be sent again */
+
+	Flow		flow;
+	bool		reconnect;		/* after DRAIN */
+	bool		alone;			/* send but the first row, until it is settled */
+	bool		finishing;
+	bool		retrying;		/* as the view shows it */
+	bool		closed;
+	int			delay;			/* of the last BACKOFF, milliseconds */
+	TimestampTz resume_at;		/* end of the BACKOFF */
+	TimestampTz waiting_since;	/* for an acknowledgement */
+	TimestampTz last_byte;		/* that went either way */
+	TimestampTz stop_at;		/* end of STOP, or 0 */
+
+	Batch		ring[RING];
+	int			head;			/* the oldest batch of the window */
+	int			queued;			/* batches in the window */
+	size_t		queued_bytes;
+	size_t		looked_at;		/* length of the batch at the last look */
+	TimestampTz batch_started;
+
+	Flight		flights[MAX_FLIGHTS];
+	int			nflights;		/* the first is the one that is received */
+	int			receive_row;
+	int			send_flight;
+	int			send_row;
+	size_t		send_offset;	/* bytes of that row handed to the kernel */
+	int			outstanding;	/* commands with Redis */
+
+	double		tokens;			/* rows that the rate allows now */
+	TimestampTz tokens_at;
+
+	char		run_id[48];
+	int64		evicted_base;
+};
+
+static void stop(RexpPipeline *p, const RexpError *error);
+static void advance_receiver(RexpPipeline *p);
+static void retire_batches(RexpPipeline *p);
+
+/* The batch that is being filled. */
+static Batch *
+filling(RexpPipeline *p)
+{
+	return &p->ring[(p->head + p->queued) % RING];
+}
+
+static bool
+row_is_settled(const Row *row)
+{
+	return row->state == ROW_DONE || row->state == ROW_FAILED;
+}
+
+/* Is it this row's turn in the flight, for the sender? */
+static bool
+row_is_due(const Flight *flight, const Row *row)
+{
+	return row->state == (flight->expiry ? ROW_WRITTEN : ROW_WAITING);
+}
+
+/* Is this row's answer, in the flight, still to come? */
+static bool
+row_is_open(const Flight *flight, const Row *row)
+{
+	return row_is_due(flight, row) ||
+		row->state == (flight->expiry ? ROW_EXPIRING : ROW_SENT);
+}
+
+static size_t
+command_start(const Flight *flight, int row)
+{
+	const Batch *batch = flight->batch;
+
+	if (flight->expiry)
+		return row < batch->nrows ? batch->rows[row].expiry_start : batch->expiries.len;
+	return row < batch->nrows ? batch->rows[row].start : batch->data.len;
+}
+
+/* The second word of a row's command. */
+static void
+row_key(const Batch *batch, const Row *row, const char **key, size_t *len)
+{
+	const char *at = batch->data.data + row->start;
+
+	at = strchr(at, '\n') + 1;	/* *<words> */
+	at = strchr(at, '\n') + 1;	/* $<length> of the first */
+	at = strchr(at, '$');		/* the first word has none in it */
+	*len = strtoul(at + 1, unconstify(char **, &at), 10);
+	*key = at + 2;
+}
+
+/*
+ * rexp_pipeline_create
+ *	  An empty pipeline in a memory context of its own below the current one.
+ *
+ * The link and the progress are the caller's, and must live as long.
+ */
+RexpPipeline *
+rexp_pipeline_create(const RexpPipelineOptions *options, RexpLink *link,
+					 RexpProgress *progress)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
+												  "redis_export pipeline",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	RexpPipeline *p = palloc0(sizeof(RexpPipeline));
+
+	p->options = *options;
+	p->link = link;
+	p->timeout = rexp_link_timeout(link);
+	p->progress = progress;
+	p->context = context;
+	p->flow = FLOW_CONNECT;
+	p->waiting_since = p->last_byte = p->tokens_at = GetCurrentTimestamp();
+	for (int i = 0; i < RING; i++)
+	{
+		Batch	   *batch = &p->ring[i];
+
+		rexp_buffer_init(&batch->data, 64 * 1024);
+		rexp_buffer_init(&batch->expiries, 64);
+		batch->row_capacity = Min(options->batch, 500);
+		batch->rows = palloc(sizeof(Row) * batch->row_capacity);
+	}
+	MemoryContextSwitchTo(old);
+	return p;
+}
+
+const RexpError *
+rexp_pipeline_error(const RexpPipeline *p)
+{
+	return p->error.sqlstate != 0 ? &p->error : NULL;
+}
+
+const RexpCounters *
+rexp_pipeline_counters(const RexpPipeline *p)
+{
+	return &p->counters;
+}
+
+/* Show the ledger as it stands.  What is with Redis is in doubt for now. */
+static void
+publish(RexpPipeline *p)
+{
+	p->counters.rows_in_doubt = p->outstanding;
+	rexp_progress_counters(p->progress, &p->counters);
+}
+
+/* Show whether we are in trouble, when that has changed. */
+static void
+publish_retrying(RexpPipeline *p, bool retrying)
+{
+	if (p->retrying == retrying)
+		return;
+	p->retrying = retrying;
+	rexp_progress_state(p->progress, retrying ? REXP_STATE_RETRYING :
+						p->finishing ? REXP_STATE_FINISHING : REXP_STATE_RUNNING,
+						retrying ? &p->why : NULL);
+}
+
+/*
+ * Settling rows
+ */
+
+/* A row is acknowledged for good. */
+static void
+settle_done(RexpPipeline *p, Batch *batch, Row *row)
+{
+	row->state = ROW_DONE;
+	batch->open--;
+	if (!row->counted)
+	{
+		row->counted = true;
+		p->counters.rows_written++;
+	}
+	p->alone = false;
+	p->delay = 0;
+	publish_retrying(p, false);
+}
+
+/* Count a failed row, keep what is wrong with it, and see whether to go on. */
+static void
+count_failure(RexpPipeline *p, int64 number, const char *key, size_t key_len,
+			  const RexpError *reason)
+{
+	RexpError	error = *reason;
+	char		text[sizeof(((RexpFailure *) NULL)->key)];
+
+	rexp_printable(text, sizeof(text), key, key_len);
+	p->counters.rows_failed++;
+	rexp_progress_failure(p->progress, number, text, &error);
+
+	if (p->counters.rows_failed <= REXP_FAILURES_KEPT)
+		ereport(WARNING,
+				(errcode(error.sqlstate),
+				 errmsg("row " INT64_FORMAT " with key \"%s\" failed: %s",
+						number, text, error.message)));
+
+	if (!p->options.ignore_errors)
+	{
+		rexp_error_prefix(&error, "row " INT64_FORMAT " with key \"%s\" failed: ",
+						  number, text);
+		stop(p, &error);
+	}
+	else if (p->options.reject_limit >= 0 &&
+			 p->counters.rows_failed > p->options.reject_limit)
+	{
+		rexp_error_prefix(&error, "more rows failed than the reject_limit of " INT64_FORMAT " allows, the last with key \"%s\": ",
+						  p->options.reject_limit, text);
+		stop(p, &error);
+	}
+}
+
+/* A row's answer is that it cannot be done. */
+static void
+settle_failed(RexpPipeline *p, Batch *batch, Row *row, const RexpError *error)
+{
+	const char *key;
+	size_t		key_len;
+
+	row->state = ROW_FAILED;
+	batch->open--;
+	if (row->counted)
+	{
+		/* it went well before it was sent again; what counts is the last word */
+		row->counted = false;
+		p->counters.rows_written--;
+	}
+	p->alone = false;
+	p->delay = 0;
+	row_key(batch, row, &key, &key_len);
+	count_failure(p, row->number, key, key_len, error);
+}
+
+/*
+ * Changes of the flow
+ */
+
+/* The job has failed; the first error counts. */
+static void
+stop(RexpPipeline *p, const RexpError *error)
+{
+	if (p->error.sqlstate == 0)
+		p->error = *error;
+	if (p->flow != FLOW_CLOSED)
+		p->flow = FLOW_STOP;
+}
+
+/* An answer calls for a resend. */
+static void
+begin_drain(RexpPipeline *p, const RexpError *why, bool reconnect)
+{
+	if (p->flow != FLOW_OPEN && p->flow != FLOW_DRAIN)
+		return;
+	if (p->flow == FLOW_OPEN)
+	{
+		p->why = *why;
+		p->reconnect = false;
+	}
+	p->reconnect |= reconnect;
+	p->flow = FLOW_DRAIN;
+}
+
+static void
+begin_backoff(RexpPipeline *p)
+{
+	p->delay = p->delay == 0 ? BACKOFF_FIRST : Min(p->delay * 2, BACKOFF_MOST);
+	p->resume_at = GetCurrentTimestamp() + (int64) p->delay * 1000;
+	p->flow = FLOW_BACKOFF;
+	publish_retrying(p, true);
+	publish(p);
+}
+
+static void
+add_flight(RexpPipeline *p, Batch *batch, bool expiry)
+{
+	Assert(p->nflights < MAX_FLIGHTS);
+	p->flights[p->nflights].batch = batch;
+	p->flights[p->nflights].expiry = expiry;
+	p->nflights++;
+}
+
+/*
+ * rewind_window
+ *	  Prepare to send everything again from the first row that is not settled.
+ *
+ * Only failed rows after it stay settled: their failure has been counted.
+ */
+static void
+rewind_window(RexpPipeline *p)
+{
+	bool		found = false;
+
+	p->nflights = 0;
+	p->receive_row = p->send_flight = p->send_row = 0;
+	p->send_offset = 0;
+	p->outstanding = 0;
+	for (int i = 0; i < p->queued; i++)
+	{
+		Batch	   *batch = &p->ring[(p->head + i) % RING];
+
+		if (!found && batch->open == 0)
+			continue;
+		for (int j = 0; j < batch->nrows; j++)
+		{
+			Row		   *row = &batch->rows[j];
+
+			if (row->state == ROW_FAILED || (!found && row->state == ROW_DONE))
+				continue;
+			found = true;
+			if (row->state == ROW_DONE)
+				batch->open++;
+			row->state = ROW_WAITING;
+		}
+		add_flight(p, batch, false);
+	}
+	advance_receiver(p);
+	retire_batches(p);
+}
+
+/* The row that the connection broke at, if any, and its batch. */
+static Row *
+first_in_line(RexpPipeline *p, Batch **batch)
+{
+	if (p->outstanding > 0)
+	{
+		*batch = p->flights[0].batch;
+		return &(*batch)->rows[p->receive_row];
+	}
+	if (p->send_offset > 0)
+	{
+		*batch = p->flights[p->send_flight].batch;
+		return &(*batch)->rows[p->send_row];
+	}
+	return NULL;
+}
+
+/*
+ * connection_lost
+ *	  What was with Redis is in doubt, and will be sent again.
+ */
+static void
+connection_lost(RexpPipeline *p, const RexpError *why)
+{
+	Batch	   *batch;
+	Row		   *row = first_in_line(p, &batch);
+
+	rexp_link_close(p->link);
+	for (int i = 0; i < p->queued; i++)
+	{
+		Batch	   *each = &p->ring[(p->head + i) % RING];
+
+		for (int j = 0; j < each->nrows; j++)
+		{
+			RowState	state = each->rows[j].state;
+
+			if (state == ROW_SENT || state == ROW_WRITTEN || state == ROW_EXPIRING)
+				each->rows[j].in_doubt = true;
+		}
+	}
+	if (row != NULL)
+		row->losses++;
+	rewind_window(p);
+	if (p->flow == FLOW_STOP)
+	{
+		p->flow = FLOW_CLOSED;
+		return;
+	}
+	p->why = *why;
+	p->flow = FLOW_DRAIN;
+	p->reconnect = true;
+	if (row != NULL && row->losses >= LOSSES_FAILED)
+	{
+		RexpError	error = *why;
+
+		rexp_error_prefix(&error, "the connection broke %d times at this row: ",
+						  row->losses);
+		rexp_error_hint(&error, "Is its value larger than Redis' proto-max-bulk-len?");
+		settle_failed(p, batch, row, &error);
+		advance_receiver(p);
+		retire_batches(p);
+	}
+	else if (row != NULL && row->losses >= LOSSES_ALONE)
+		p->alone = true;
+	if (p->flow == FLOW_STOP)
+		p->flow = FLOW_CLOSED;
+	else
+		begin_backoff(p);
+}
+
+/*
+ * Receiving
+ */
+
+/* Make the expiries of a batch, for the rows that were written. */
+static void
+queue_expiries(RexpPipeline *p, Batch *batch)
+{
+	bool		any = false;
+	char		ttl[32];
+
+	snprintf(ttl, sizeof(ttl), INT64_FORMAT, p->options.ttl);
+	batch->expiries.len = 0;
+	for (int i = 0; i < batch->nrows; i++)
+	{
+		Row		   *row = &batch->rows[i];
+		const char *key;
+		size_t		key_len;
+
+		row->expiry_start = batch->expiries.len;
+		if (row->state != ROW_WRITTEN)
+			continue;
+		any = true;
+		row_key(batch, row, &key, &key_len);
+		rexp_resp_header(&batch->expiries, '*', p->options.ttl > 0 ? 3 : 2);
+		rexp_resp_word(&batch->expiries, p->options.ttl > 0 ? "PEXPIRE" : "PERSIST");
+		rexp_resp_bulk(&batch->expiries, key, key_len);
+		if (p->options.ttl > 0)
+			rexp_resp_word(&batch->expiries, ttl);
+	}
+	if (any)
+		add_flight(p, batch, true);
+}
+
+/* Batches all of whose rows are settled leave the window. */
+static void
+retire_batches(RexpPipeline *p)
+{
+	while (p->queued > 0)
+	{
+		Batch	   *batch = &p->ring[p->head];
+
+		if (batch->open > 0 ||
+			(p->nflights > 0 && p->flights[0].batch == batch))
+			return;
+		p->queued_bytes -= batch->data.len;
+		batch->data.len = batch->expiries.len = 0;
+		batch->nrows = 0;
+		if (batch->data.capacity > 2 * BATCH_BYTES)
+		{
+			MemoryContext old = MemoryContextSwitchTo(p->context);
+
+			rexp_buffer_free(&batch->data);
+			rexp_buffer_init(&batch->data, BATCH_BYTES);
+			MemoryContextSwitchTo(old);
+		}
+		p->head = (p->head + 1) % RING;
+		p->queued--;
+	}
+}
+
+/* Go to the next row whose answer is to come, past flights that are through. */
+static void
+advance_receiver(RexpPipeline *p)
+{
+	while (p->nflights > 0)
+	{
+		Flight		flight = p->flights[0];
+
+		while (p->receive_row < flight.batch->nrows &&
+			   !row_is_open(&flight, &flight.batch->rows[p->receive_row]))
+			p->receive_row++;
+		if (p->receive_row < flight.batch->nrows)
+			return;
+
+		p->nflights--;
+		memmove(p->flights, p->flights + 1, sizeof(Flight) * p->nflights);
+		p->receive_row = 0;
+		if (p->send_flight > 0)
+			p->send_flight--;
+		else
+		{
+			p->send_row = 0;
+			p->send_offset = 0;
+		}
+		if (p->options.expire && !flight.expiry && p->flow == FLOW_OPEN)
+			queue_expiries(p, flight.batch);
+		retire_batches(p);
+	}
+}
+
+/* What the reply says of the row it answers. */
+static RexpAnswer
+judge(RexpPipeline *p, const Flight *flight, const RexpReply *reply,
+	  RexpError *error)
+{
+	if (reply->type == REXP_REPLY_ERROR)
+		return rexp_answer_to(reply->text, reply->len, error);
+	if (!flight->expiry && reply->type == REXP_REPLY_NIL && p->options.nil_is_failure)
+	{
+		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
+					   "Redis answered nil: the document has no place for the path");
+		return REXP_ANSWER_ROW;
+	}
+	if (flight->expiry && p->options.ttl > 0 &&
+		reply->type == REXP_REPLY_INTEGER && reply->integer == 0)
+	{
+		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
+					   "the key was gone before its expiry could be set");
+		return REXP_ANSWER_ROW;
+	}
+	return REXP_ANSWER_DONE;
+}
+
+/* Take one reply for the row that is first in line. */
+static void
+take_reply(RexpPipeline *p, const RexpReply *reply)
+{
+	Flight		flight = p->flights[0];
+	Row		   *row = &flight.batch->rows[p->receive_row];
+	RexpError	error;
+	RexpAnswer	answer = judge(p, &flight, reply, &error);
+
+	p->outstanding--;
+	switch (answer)
+	{
+		case REXP_ANSWER_DONE:
+			if (p->options.expire && !flight.expiry)
+				row->state = ROW_WRITTEN;
+			else
+				settle_done(p, flight.batch, row);
+			break;
+		case REXP_ANSWER_ROW:
+			settle_failed(p, flight.batch, row, &error);
+			break;
+		case REXP_ANSWER_LATER:
+		case REXP_ANSWER_RECONNECT:
+			row->state = ROW_REFUSED;
+			begin_drain(p, &error, answer == REXP_ANSWER_RECONNECT);
+			break;
+		case REXP_ANSWER_FATAL:
+			row->state = ROW_REFUSED;
+			stop(p, &error);
+			break;
+	}
+	advance_receiver(p);
+}
+
+/* Take what replies are there.  False if the connection is of no use. */
+static bool
+take_replies(RexpPipeline *p, RexpError *error)
+{
+	RexpReply	reply;
+	int64		settled = p->counters.rows_written + p->counters.rows_failed;
+	int			found;
+
+	while ((found = rexp_link_next_reply(p->link, &reply, error)) > 0)
+	{
+		if (p->outstanding > 0)
+			take_reply(p, &reply);
+		else
+		{
+			/* an answer to what it does not know whole: it will hang up */
+			if (reply.type == REXP_REPLY_ERROR)
+				(void) rexp_answer_to(reply.text, reply.len, error);
+			else
+				rexp_error_set(error, ERRCODE_PROTOCOL_VIOLATION,
+							   "Redis sent an answer to nothing");
+			return false;
+		}
+	}
+	if (p->counters.rows_written + p->counters.rows_failed != settled)
+		p->waiting_since = GetCurrentTimestamp();
+	if (found < 0)
+	{
+		stop(p, error);
+		return false;
+	}
+	return true;
+}
+
+/* Receive all there is.  Returns the number of bytes, or -1 after a loss. */
+static ssize_t
+receive(RexpPipeline *p, RexpError *error)
+{
+	ssize_t		total = 0;
+
+	for (;;)
+	{
+		ssize_t		n = rexp_link_receive(p->link, error);
+		RexpError	problem;
+
+		if (n > 0)
+		{
+			total += n;
+			if (take_replies(p, &problem))
+				continue;
+			*error = problem;
+			n = -1;
+		}
+		return n < 0 ? -1 : total;
+	}
+}
+
+/*
+ * Sending
+ */
+
+/* Rows of the first flight that may be sent now, the one begun included. */
+static int
+rows_allowed(RexpPipeline *p, const Flight *flight)
+{
+	int			begun = p->send_offset > 0 ? 1 : 0;
+
+	/* on a connection that is kept, a command begun must be sent to its end */
+	if (p->flow != FLOW_OPEN)
+		return p->flow == FLOW_DRAIN ? begun : 0;
+	if (p->alone)
+		return p->outstanding == 0 ? 1 : 0;
+	if (p->options.rate > 0 && !flight->expiry)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+		double		most = Max(1.0, p->options.rate / 20.0);
+
+		p->tokens += (double) (now - p->tokens_at) * p->options.rate / 1e6;
+		p->tokens = Min(p->tokens, most);
+		p->tokens_at = now;
+		return (int) p->tokens + begun;
+	}
+	return PG_INT32_MAX;
+}
+
+/* Put the sender at the next command that is due.  False if none is. */
+static bool
+advance_sender(RexpPipeline *p)
+{
+	while (p->send_flight < p->nflights)
+	{
+		const Flight *flight = &p->flights[p->send_flight];
+
+		while (p->send_row < flight->batch->nrows &&
+			   !row_is_due(flight, &flight->batch->rows[p->send_row]))
+			p->send_row++;
+		if (p->send_row < flight->batch->nrows)
+			return true;
+		p->send_flight++;
+		p->send_row = 0;
+	}
+	return false;
+}
+
+static bool
+has_output(RexpPipeline *p)
+{
+	return advance_sender(p) &&
+		rows_allowed(p, &p->flights[p->send_flight]) > 0;
+}
+
+/* Send a piece.  Returns the number of bytes, or -1 after a loss. */
+static ssize_t
+send_piece(RexpPipeline *p, RexpError *error)
+{
+	const Flight *flight;
+	const RexpBuffer *buffer;
+	int			allowed;
+	int			row;
+	size_t		from;
+	size_t		to;
+	ssize_t		sent;
+
+	if (!advance_sender(p))
+		return 0;
+	flight = &p->flights[p->send_flight];
+	allowed = rows_allowed(p, flight);
+	if (allowed <= 0)
+		return 0;
+
+	/* a run of commands that lie side by side and are all due */
+	buffer = flight->expiry ? &flight->batch->expiries : &flight->batch->data;
+	from = to = command_start(flight, p->send_row) + p->send_offset;
+	for (row = p->send_row; row < flight->batch->nrows && to - from < SEND_SIZE &&
+		 allowed > 0 && row_is_due(flight, &flight->batch->rows[row]); row++, allowed--)
+		to = command_start(flight, row + 1);
+	sent = rexp_link_send(p->link, buffer->data + from,
+						  Min(to - from, SEND_SIZE), error);
+	if (sent <= 0)
+		return sent;
+
+	p->counters.bytes_sent += sent;
+	if (p->outstanding == 0 && p->send_offset == 0 && p->delay == 0)
+		p->waiting_since = GetCurrentTimestamp();
+	if (p->options.rate > 0 && !flight->expiry && p->send_offset == 0)
+		p->tokens -= 1;
+	to = from + sent;
+	for (;;)
+	{
+		size_t		start = command_start(flight, p->send_row);
+		size_t		end = command_start(flight, p->send_row + 1);
+
+		if (to < end)
+		{
+			p->send_offset = to - start;
+			return sent;
+		}
+		flight->batch->rows[p->send_row].state = flight->expiry ? ROW_EXPIRING : ROW_SENT;
+		p->outstanding++;
+		p->send_row++;
+		p->send_offset = 0;
+		if (to == end)
+			return sent;
+		if (p->options.rate > 0 && !flight->expiry)
+			p->tokens -= 1;
+	}
+}
+
+/*
+ * Steps of the flow
+ */
+
+/* How long may we wait, in milliseconds, before something is to be done? */
+static long
+wait_time(RexpPipeline *p, TimestampTz now)
+{
+	long		wait = 1000;
+
+	if (p->stop_at != 0)
+		wait = Min(wait, (long) ((p->stop_at - now) / 1000) + 1);
+	if (p->flow == FLOW_OPEN && p->options.rate > 0 && advance_sender(p))
+	{
+		/* gather a hundredth of a second's worth */
+		double		enough = Max(1.0, p->options.rate / 100.0);
+
+		if (p->tokens < enough)
+			wait = Min(wait, (long) ((enough - p->tokens) * 1000.0 / p->options.rate) + 1);
+	}
+	if (p->outstanding > 0 || p->send_offset > 0)
+		wait = Min(wait, (long) ((p->last_byte - now) / 1000) + p->timeout + 1);
+	return Max(wait, 1);
+}
+
+/*
+ * exchange
+ *	  Receive and send what can be, or wait until something can.
+ */
+static void
+exchange(RexpPipeline *p, bool may_wait)
+{
+	RexpError	error;
+	ssize_t		received = receive(p, &error);
+	ssize_t		sent = 0;
+	TimestampTz now;
+
+	if (received >= 0)
+	{
+		for (int i = 0; i < SENDS_IN_A_ROW; i++)
+		{
+			ssize_t		n = send_piece(p, &error);
+
+			if (n < 0)
+			{
+				RexpError	ignored;
+
+				/* what was answered before is known to be so */
+				(void) receive(p, &ignored);
+				received = -1;
+				break;
+			}
+			sent += n;
+			if (n == 0)
+				break;
+		}
+	}
+	if (received < 0)
+	{
+		publish(p);
+		connection_lost(p, &error);
+		return;
+	}
+
+	now = GetCurrentTimestamp();
+	if (received > 0 || sent > 0)
+	{
+		p->last_byte = now;
+		publish(p);
+		CHECK_FOR_INTERRUPTS();
+		return;
+	}
+	if (!may_wait)
+		return;
+	if (p->stop_at != 0 && now >= p->stop_at)
+	{
+		p->flow = FLOW_CLOSED;
+		return;
+	}
+	if ((p->outstanding > 0 || p->send_offset > 0) &&
+		now - p->last_byte >= (int64) p->timeout * 1000)
+	{
+		rexp_link_timed_out(p->link, p->timeout, &error);
+		connection_lost(p, &error);
+		return;
+	}
+	rexp_link_wait(p->link, has_output(p), wait_time(p, now));
+}
+
+/* Look whether it is the same server, with the same data, as before. */
+static void
+note_server(RexpPipeline *p, bool first)
+{
+	const RexpServerInfo *info = rexp_link_server_info(p->link);
+
+	if (!first && info->run_id[0] != '\0' && p->run_id[0] != '\0' &&
+		strcmp(info->run_id, p->run_id) != 0)
+	{
+		if (p->counters.redis_restarts++ == 0)
+			p->counters.written_at_restart = p->counters.rows_written;
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("Redis was restarted after " INT64_FORMAT " rows were acknowledged",
+						p->counters.rows_written),
+				 errdetail("What it had not saved before is lost.")));
+		p->evicted_base = 0;
+	}
+	if (first)
+		p->evicted_base = info->evicted_keys;
+	strlcpy(p->run_id, info->run_id, sizeof(p->run_id));
+	p->counters.evicted_keys += Max(info->evicted_keys - p->evicted_base, 0);
+	p->evicted_base = info->evicted_keys;
+}
+
+static void
+step_connect(RexpPipeline *p)
+{
+	RexpError	error;
+	bool		first = p->run_id[0] == '\0' && p->counters.bytes_sent == 0;
+
+	switch (rexp_link_connect(p->link, &error))
+	{
+		case REXP_ANSWER_DONE:
+			if (!first)
+				p->counters.reconnects++;
+			note_server(p, first);
+			p->last_byte = GetCurrentTimestamp();
+			p->flow = FLOW_OPEN;
+			if (p->queued == 0)
+			{
+				p->delay = 0;
+				publish_retrying(p, false);
+			}
+			break;
+		case REXP_ANSWER_FATAL:
+			/* a name that cannot be found may be found again */
+			if (first || error.sqlstate != ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION)
+			{
+				stop(p, &error);
+				break;
+			}
+			/* FALLTHROUGH */
+		default:
+			p->why = error;
+			begin_backoff(p);
+			break;
+	}
+	publish(p);
+}
+
+static void
+step_backoff(RexpPipeline *p)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (now - p->waiting_since >= p->options.retry_timeout * 1000)
+	{
+		RexpError	error = p->why;
+
+		rexp_error_prefix(&error, "gave up after no row was acknowledged for %.1f seconds: ",
+						  (double) (now - p->waiting_since) / 1e6);
+		stop(p, &error);
+	}
+	else if (now >= p->resume_at)
+		p->flow = rexp_link_is_open(p->link) ? FLOW_OPEN : FLOW_CONNECT;
+	else
+		rexp_link_wait(p->link, false, (long) ((p->resume_at - now) / 1000) + 1);
+}
+
+/*
+ * step
+ *	  One step of the flow.  Without may_wait it does what can be done at once.
+ */
+static void
+step(RexpPipeline *p, bool may_wait)
+{
+	switch (p->flow)
+	{
+		case FLOW_CONNECT:
+			if (may_wait)
+				step_connect(p);
+			break;
+		case FLOW_OPEN:
+			exchange(p, may_wait);
+			break;
+		case FLOW_DRAIN:
+			if (p->outstanding > 0 || p->send_offset > 0)
+				exchange(p, may_wait);
+			else
+			{
+				if (p->reconnect)
+					rexp_link_close(p->link);
+				rewind_window(p);
+				p->alone = !p->reconnect;
+				begin_backoff(p);
+			}
+			break;
+		case FLOW_BACKOFF:
+			if (may_wait)
+				step_backoff(p);
+			break;
+		case FLOW_STOP:
+			if (p->outstanding > 0 && rexp_link_is_open(p->link))
+				exchange(p, may_wait);
+			else
+				p->flow = FLOW_CLOSED;
+			break;
+		case FLOW_CLOSED:
+			break;
+	}
+}
+
+/* Once the job has failed: receive what is still to come.  Always false. */
+static bool
+wind_up(RexpPipeline *p)
+{
+	while (p->flow != FLOW_CLOSED)
+		step(p, true);
+	return false;
+}
+
+static bool
+has_failed(const RexpPipeline *p)
+{
+	return p->flow == FLOW_STOP || p->flow == FLOW_CLOSED;
+}
+
+static bool
+window_is_full(const RexpPipeline *p)
+{
+	return p->queued >= WINDOW_BATCHES || p->queued_bytes >= WINDOW_BYTES;
+}
+
+/* The batch that was being filled joins the window; wait until it has room. */
+static bool
+dispatch(RexpPipeline *p)
+{
+	Batch	   *batch = filling(p);
+
+	if (batch->nrows > 0)
+	{
+		batch->open = batch->nrows;
+		p->queued++;
+		p->queued_bytes += batch->data.len;
+		p->looked_at = 0;
+		add_flight(p, batch, false);
+	}
+	step(p, false);
+	while (window_is_full(p) && !has_failed(p))
+		step(p, true);
+	return !has_failed(p) || wind_up(p);
+}
+
+/*
+ * rexp_pipeline_open
+ *	  Connect.  Returns false if the job has failed.
+ */
+bool
+rexp_pipeline_open(RexpPipeline *p)
+{
+	while (p->flow != FLOW_OPEN && !has_failed(p))
+		step(p, true);
+	return !has_failed(p) || wind_up(p);
+}
+
+/*
+ * rexp_pipeline_row_begin
+ *	  Where the next row's command is to be appended, whole, before it is handed
+ *	  over with rexp_pipeline_row_end() or taken back with _row_reject().
+ */
+RexpBuffer *
+rexp_pipeline_row_begin(RexpPipeline *p)
+{
+	Batch	   *batch = filling(p);
+
+	if (batch->nrows == 0)
+	{
+		batch->data.len = 0;
+		p->batch_started = GetCurrentTimestamp();
+	}
+	if (batch->nrows == batch->row_capacity)
+	{
+		batch->row_capacity *= 2;
+		batch->rows = repalloc_huge(batch->rows, sizeof(Row) * batch->row_capacity);
+	}
+	memset(&batch->rows[batch->nrows], 0, sizeof(Row));
+	batch->rows[batch->nrows].start = batch->data.len;
+	return &batch->data;
+}
+
+/*
+ * rexp_pipeline_row_end
+ *	  The row is complete.  Returns false if the job has failed, when no more
+ *	  rows are wanted.  May wait for Redis, and serves interrupts.
+ */
+bool
+rexp_pipeline_row_end(RexpPipeline *p)
+{
+	Batch	   *batch = filling(p);
+	Row		   *row = &batch->rows[batch->nrows++];
+
+	row->number = ++p->counters.rows_read;
+	row->state = ROW_WAITING;
+
+	if (batch->nrows >= p->options.batch || batch->data.len >= BATCH_BYTES ||
+		((batch->nrows < 16 || batch->nrows % 16 == 0) &&
+		 GetCurrentTimestamp() - p->batch_started >= BATCH_AGE * 1000))
+		return dispatch(p);
+
+	if (batch->data.len - p->looked_at >= LOOK_EVERY && p->nflights > 0)
+	{
+		p->looked_at = batch->data.len;
+		step(p, false);
+		if (has_failed(p))
+			return wind_up(p);
+	}
+	return true;
+}
+
+/*
+ * rexp_pipeline_row_reject
+ *	  The row cannot be sent: count it as failed.  Returns as _row_end().
+ */
+bool
+rexp_pipeline_row_reject(RexpPipeline *p, const char *key, size_t key_len,
+						 const RexpError *error)
+{
+	Batch	   *batch = filling(p);
+
+	batch->data.len = batch->rows[batch->nrows].start;
+	count_failure(p, ++p->counters.rows_read, key, key_len, error);
+	return !has_failed(p) || wind_up(p);
+}
+
+/*
+ * rexp_pipeline_finish
+ *	  Send the rest and wait for all answers.  Returns false if the job has
+ *	  failed.
+ */
+bool
+rexp_pipeline_finish(RexpPipeline *p)
+{
+	RexpError	ignored;
+
+	if (has_failed(p))
+		return wind_up(p);
+	p->finishing = true;
+	if (!p->retrying)
+		rexp_progress_state(p->progress, REXP_STATE_FINISHING, NULL);
+	if (!dispatch(p))
+		return false;
+	while (p->queued > 0 && !has_failed(p))
+		step(p, true);
+	if (has_failed(p))
+		return wind_up(p);
+	if (rexp_link_is_open(p->link) && rexp_link_refresh_info(p->link, &ignored))
+		note_server(p, false);
+	return true;
+}
+
+/*
+ * rexp_pipeline_drain
+ *	  The job ends before its time: receive what is still to come, for so many
+ *	  milliseconds at most (0: what has come in already).
+ */
+void
+rexp_pipeline_drain(RexpPipeline *p, int milliseconds)
+{
+	if (p->flow == FLOW_CLOSED)
+		return;
+	p->flow = FLOW_STOP;
+	p->stop_at = GetCurrentTimestamp() + (int64) milliseconds * 1000;
+	if (milliseconds == 0)
+	{
+		RexpError	ignored;
+
+		if (rexp_link_is_open(p->link))
+			(void) receive(p, &ignored);
+		p->flow = FLOW_CLOSED;
+	}
+	else
+		(void) wind_up(p);
+}
+
+/*
+ * rexp_pipeline_close
+ *	  Hang up and settle the ledger.  Raises no error.
+ *
+ * Rows that may have reached Redis and were not answered are in doubt; rows
+ * that surely did not are taken off rows_read.
+ */
+void
+rexp_pipeline_close(RexpPipeline *p)
+{
+	if (p->closed)
+		return;
+	p->closed = true;
+	p->flow = FLOW_CLOSED;
+	p->counters.rows_in_doubt = 0;
+	for (int i = 0; i <= p->queued; i++)
+	{
+		Batch	   *batch = &p->ring[(p->head + i) % RING];
+
+		for (int j = 0; j < batch->nrows; j++)
+		{
+			Row		   *row = &batch->rows[j];
+
+			if (row->counted || row_is_settled(row))
+				continue;
+			if (row->in_doubt || row->state == ROW_SENT ||
+				row->state == ROW_WRITTEN || row->state == ROW_EXPIRING)
+				p->counters.rows_in_doubt++;
+			else
+				p->counters.rows_read--;
+		}
+	}
+	rexp_link_close(p->link);
+	rexp_progress_counters(p->progress, &p->counters);
+}

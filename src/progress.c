@@ -1,0 +1,683 @@
+/*-------------------------------------------------------------------------
+ *
+ * progress.c
+ *	  The jobs of this server, in shared memory.
+ *
+ * One segment, made when it is first needed, holds a fixed number of slots.  A
+ * slot belongs to one job at a time, which its number tells: whoever comes
+ * later with the number of a job that is gone finds another number there.
+ *
+ * Three locks, each for what changes at its own pace: the segment's, for the
+ * choice of a slot; a slot's, for its state and texts; a slot's spinlock, for
+ * the counters, which the worker sets at every turn and readers copy, so that
+ * a reader never holds up an export.
+ *
+ * Nothing here knows how a job is done.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+#include <signal.h>
+
+#include "catalog/pg_authid.h"
+#include "commands/dbcommands.h"
+#include "compat.h"
+#include "funcapi.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "progress.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "storage/spin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/float.h"
+#include "utils/timestamp.h"
+
+/* Another layout of the segment is another name. */
+#define SEGMENT_NAME "redis_export 1"
+#define SLOTS 128
+
+#define QUERY_SIZE 4096
+#define TEMPLATE_SIZE 1024
+#define COMMAND_SIZE 32
+
+/* The rate of late: over the last so many samples, taken a second apart. */
+#define SAMPLES 6
+
+typedef struct Sample
+{
+	TimestampTz at;
+	int64		written;
+} Sample;
+
+typedef struct Slot
+{
+	LWLock		lock;			/* over all but the counters */
+	int64		job;			/* 0: never used */
+	RexpState	state;
+	int			pid;			/* of the worker, while it may be signalled */
+	int			launcher;		/* pid of who started it */
+	bool		taken;
+	RexpError	cancel_reason;	/* of who cancels; sqlstate 0: none given */
+	bool		cancel_wanted;	/* before there was a worker to signal */
+	Oid			database;
+	Oid			session_user;
+	Oid			current_user;
+	char		server[NAMEDATALEN];
+	char		command[COMMAND_SIZE];
+	char		key_template[TEMPLATE_SIZE];
+	char		query[QUERY_SIZE];
+	int64		rows_estimated;
+	TimestampTz started_at;
+	TimestampTz finished_at;
+	RexpError	error;
+	int			nfailures;
+	RexpFailure failures[REXP_FAILURES_KEPT];
+
+	slock_t		mutex;			/* over what follows */
+	RexpCounters counters;
+	Sample		samples[SAMPLES];	/* the oldest first */
+} Slot;
+
+typedef struct Segment
+{
+	LWLock		lock;			/* over the choice of slots */
+	int			tranche;
+	int64		last_job;
+	Slot		slots[SLOTS];
+} Segment;
+
+struct RexpProgress
+{
+	Slot	   *slot;
+	int64		job;
+};
+
+static Segment *segment = NULL;
+
+static void
+init_segment(void *address)
+{
+	Segment    *new = address;
+
+	memset(new, 0, sizeof(Segment));
+	new->tranche = LWLockNewTrancheId();
+	LWLockInitialize(&new->lock, new->tranche);
+	for (int i = 0; i < SLOTS; i++)
+	{
+		LWLockInitialize(&new->slots[i].lock, new->tranche);
+		SpinLockInit(&new->slots[i].mutex);
+	}
+}
+
+static void
+find_segment(void)
+{
+	if (segment != NULL)
+		return;
+	segment = rexp_named_segment(SEGMENT_NAME, sizeof(Segment), init_segment);
+	LWLockRegisterTranche(segment->tranche, "redis_export");
+}
+
+const char *
+rexp_state_name(RexpState state)
+{
+	static const char *const names[] = {
+		"starting", "running", "retrying", "finishing", "done", "failed", "canceled"
+	};
+
+	return names[state];
+}
+
+/* The slot of a job, locked; or NULL. */
+static Slot *
+lock_slot(int64 job, LWLockMode mode)
+{
+	find_segment();
+	for (int i = 0; job > 0 && i < SLOTS; i++)
+	{
+		Slot	   *slot = &segment->slots[i];
+
+		if (slot->job != job)
+			continue;
+		LWLockAcquire(&slot->lock, mode);
+		if (slot->job == job)
+			return slot;
+		LWLockRelease(&slot->lock);
+	}
+	return NULL;
+}
+
+static void
+wake_launcher(int pid)
+{
+	PGPROC	   *proc = pid != 0 ? BackendPidGetProc(pid) : NULL;
+
+	if (proc != NULL)
+		SetLatch(&proc->procLatch);
+}
+
+/*
+ * rexp_progress_reserve
+ *	  A slot for a new job, of which the number is returned.
+ *
+ * Takes a slot that was never used or else the one whose job ended first.
+ */
+int64
+rexp_progress_reserve(const RexpJobInfo *info, int *number)
+{
+	int			best = -1;
+	int64		job;
+	Slot	   *slot;
+
+	find_segment();
+	LWLockAcquire(&segment->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < SLOTS; i++)
+	{
+		slot = &segment->slots[i];
+		if (slot->job == 0)
+		{
+			best = i;
+			break;
+		}
+		LWLockAcquire(&slot->lock, LW_SHARED);
+		if (rexp_state_is_final(slot->state) && slot->pid == 0 &&
+			(best < 0 || slot->finished_at < segment->slots[best].finished_at))
+			best = i;
+		LWLockRelease(&slot->lock);
+	}
+	if (best < 0)
+	{
+		LWLockRelease(&segment->lock);
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many exports at once"),
+				 errdetail("%d exports are running.", SLOTS)));
+	}
+
+	slot = &segment->slots[best];
+	LWLockAcquire(&slot->lock, LW_EXCLUSIVE);
+	job = ++segment->last_job;
+	slot->job = job;
+	slot->state = REXP_STATE_STARTING;
+	slot->pid = 0;
+	slot->launcher = MyProcPid;
+	slot->taken = slot->cancel_wanted = false;
+	slot->cancel_reason.sqlstate = 0;
+	slot->database = info->database;
+	slot->session_user = info->session_user;
+	slot->current_user = info->current_user;
+	strlcpy(slot->server, info->server, sizeof(slot->server));
+	strlcpy(slot->command, info->command, sizeof(slot->command));
+	rexp_clip(slot->key_template, sizeof(slot->key_template), info->key_template,
+			  strlen(info->key_template));
+	rexp_clip(slot->query, sizeof(slot->query), info->query, strlen(info->query));
+	slot->rows_estimated = -1;
+	slot->started_at = GetCurrentTimestamp();
+	slot->finished_at = 0;
+	slot->error.sqlstate = 0;
+	slot->nfailures = 0;
+	SpinLockAcquire(&slot->mutex);
+	memset(&slot->counters, 0, sizeof(slot->counters));
+	memset(slot->samples, 0, sizeof(slot->samples));
+	SpinLockRelease(&slot->mutex);
+	LWLockRelease(&slot->lock);
+	LWLockRelease(&segment->lock);
+	*number = best;
+	return job;
+}
+
+static void
+set_final(Slot *slot, RexpState state, const RexpError *error)
+{
+	slot->state = state;
+	slot->pid = 0;
+	slot->finished_at = GetCurrentTimestamp();
+	if (error != NULL)
+		slot->error = *error;
+}
+
+/* No worker will ever finish this job: do it for it. */
+void
+rexp_progress_abandon(int64 job, const RexpError *error)
+{
+	Slot	   *slot = lock_slot(job, LW_EXCLUSIVE);
+
+	if (slot == NULL)
+		return;
+	if (!rexp_state_is_final(slot->state))
+		set_final(slot, error->sqlstate == ERRCODE_QUERY_CANCELED ?
+				  REXP_STATE_CANCELED : REXP_STATE_FAILED, error);
+	LWLockRelease(&slot->lock);
+}
+
+/*
+ * rexp_progress_attach
+ *	  The worker takes its slot.  NULL if the job has been given up meanwhile.
+ *
+ * The result is malloc'd for the life of the process.
+ */
+RexpProgress *
+rexp_progress_attach(int number, int64 job)
+{
+	RexpProgress *progress = MemoryContextAlloc(TopMemoryContext,
+												sizeof(RexpProgress));
+	Slot	   *slot;
+	bool		ours;
+
+	find_segment();
+	progress->slot = slot = &segment->slots[number];
+	progress->job = job;
+	LWLockAcquire(&slot->lock, LW_EXCLUSIVE);
+	ours = slot->job == job && !rexp_state_is_final(slot->state);
+	if (ours)
+	{
+		slot->pid = MyProcPid;
+		if (slot->cancel_wanted)
+			kill(MyProcPid, SIGINT);
+	}
+	LWLockRelease(&slot->lock);
+	return ours ? progress : NULL;
+}
+
+/* The worker has its arguments: the launcher may let go of them. */
+void
+rexp_progress_taken(RexpProgress *progress)
+{
+	Slot	   *slot = progress->slot;
+
+	LWLockAcquire(&slot->lock, LW_EXCLUSIVE);
+	slot->taken = true;
+	LWLockRelease(&slot->lock);
+	wake_launcher(slot->launcher);
+}
+
+void
+rexp_progress_estimate(RexpProgress *progress, double rows)
+{
+	Slot	   *slot = progress->slot;
+
+	LWLockAcquire(&slot->lock, LW_EXCLUSIVE);
+	slot->rows_estimated = rows < 9e18 ? (int64) rows : -1;
+	LWLockRelease(&slot->lock);
+}
+
+/* Enter a state that is not final; error may be NULL to keep the last one. */
+void
+rexp_progress_state(RexpProgress *progress, RexpState state, const RexpError *error)
+{
+	Slot	   *slot = progress->slot;
+
+	LWLockAcquire(&slot->lock, LW_EXCLUSIVE);
+	slot->state = state;
+	if (error != NULL)
+		slot->error = *error;
+	LWLockRelease(&slot->lock);
+	if (error != NULL)
+		wake_launcher(slot->launcher);
+}
+
+/* Show the ledger. */
+void
+rexp_progress_counters(RexpProgress *progress, const RexpCounters *counters)
+{
+	Slot	   *slot = progress->slot;
+	TimestampTz now = GetCurrentTimestamp();
+
+	SpinLockAcquire(&slot->mutex);
+	slot->counters = *counters;
+	if (now - slot->samples[SAMPLES - 1].at >= USECS_PER_SEC)
+	{
+		memmove(slot->samples, slot->samples + 1, sizeof(Sample) * (SAMPLES - 1));
+		slot->samples[SAMPLES - 1].at = now;
+		slot->samples[SAMPLES - 1].written = counters->rows_written;
+	}
+	SpinLockRelease(&slot->mutex);
+}
+
+/* Keep one of the first failed rows. */
+void
+rexp_progress_failure(RexpProgress *progress, int64 row, const char *key,
+					  const RexpError *error)
+{
+	Slot	   *slot = progress->slot;
+
+	LWLockAcquire(&slot->lock, LW_EXCLUSIVE);
+	if (slot->nfailures < REXP_FAILURES_KEPT)
+	{
+		RexpFailure *failure = &slot->failures[slot->nfailures++];
+
+		failure->row = row;
+		failure->sqlstate = error->sqlstate;
+		rexp_clip(failure->key, sizeof(failure->key), key, strlen(key));
+		rexp_clip(failure->message, sizeof(failure->message), error->message,
+				  strlen(error->message));
+	}
+	slot->error = *error;
+	LWLockRelease(&slot->lock);
+}
+
+/* Did who cancelled the job say why?  Then that is the job's error. */
+bool
+rexp_progress_cancel_reason(RexpProgress *progress, RexpError *reason)
+{
+	Slot	   *slot = progress->slot;
+	bool		given;
+
+	LWLockAcquire(&slot->lock, LW_SHARED);
+	given = slot->cancel_reason.sqlstate != 0;
+	if (given)
+		*reason = slot->cancel_reason;
+	LWLockRelease(&slot->lock);
+	return given;
+}
+
+/* The job has ended, and the worker can no longer be signalled. */
+void
+rexp_progress_finish(RexpProgress *progress, RexpState state,
+					 const RexpError *error, const RexpCounters *counters)
+{
+	Slot	   *slot = progress->slot;
+
+	LWLockAcquire(&slot->lock, LW_EXCLUSIVE);
+	if (slot->job == progress->job && !rexp_state_is_final(slot->state))
+	{
+		if (counters != NULL)
+		{
+			SpinLockAcquire(&slot->mutex);
+			slot->counters = *counters;
+			SpinLockRelease(&slot->mutex);
+		}
+		set_final(slot, state, error);
+	}
+	LWLockRelease(&slot->lock);
+	wake_launcher(slot->launcher);
+}
+
+/* The slot is locked: copy it, texts palloc'd. */
+static void
+copy_slot(Slot *slot, RexpJobStatus *status)
+{
+	Sample		oldest = {0, 0};
+	TimestampTz until;
+
+	status->job = slot->job;
+	status->pid = slot->pid;
+	status->state = slot->state;
+	status->taken = slot->taken;
+	status->info.database = slot->database;
+	status->info.session_user = slot->session_user;
+	status->info.current_user = slot->current_user;
+	status->info.server = pstrdup(slot->server);
+	status->info.command = pstrdup(slot->command);
+	status->info.key_template = pstrdup(slot->key_template);
+	status->info.query = pstrdup(slot->query);
+	status->rows_estimated = slot->rows_estimated;
+	status->started_at = slot->started_at;
+	status->finished_at = slot->finished_at;
+	status->error = slot->error;
+
+	SpinLockAcquire(&slot->mutex);
+	status->counters = slot->counters;
+	for (int i = SAMPLES - 1; i >= 0 && slot->samples[i].at != 0; i--)
+		oldest = slot->samples[i];
+	SpinLockRelease(&slot->mutex);
+
+	/*
+	 * Against the clock and not against the last sample, so that the rate of
+	 * a job that stands still falls.
+	 */
+	if (oldest.at == 0 || rexp_state_is_final(status->state))
+	{
+		oldest.at = status->started_at;
+		oldest.written = 0;
+	}
+	until = rexp_state_is_final(status->state) ? status->finished_at :
+		GetCurrentTimestamp();
+	status->rate = until > oldest.at ?
+		(status->counters.rows_written - oldest.written) * 1e6 / (until - oldest.at) : 0;
+}
+
+/* Copy the slot of a job; false if there is none any more. */
+bool
+rexp_progress_look(int64 job, RexpJobStatus *status)
+{
+	Slot	   *slot = lock_slot(job, LW_SHARED);
+
+	if (slot == NULL)
+		return false;
+	copy_slot(slot, status);
+	LWLockRelease(&slot->lock);
+	return true;
+}
+
+/*
+ * rexp_progress_signal
+ *	  Signal the worker of a job; false if the job has ended.
+ *
+ * A worker that has not come up yet is cancelled when it does.  reason, or
+ * NULL, is what the job's error shall be.  Under the lock, so that the process
+ * number cannot have become somebody else's.
+ */
+bool
+rexp_progress_signal(int64 job, int signal, const RexpError *reason)
+{
+	Slot	   *slot = lock_slot(job, LW_EXCLUSIVE);
+	bool		running;
+
+	if (slot == NULL)
+		return false;
+	running = !rexp_state_is_final(slot->state);
+	if (running)
+	{
+		if (reason != NULL)
+			slot->cancel_reason = *reason;
+		slot->cancel_wanted = true;
+		if (slot->pid != 0)
+			kill(slot->pid, signal);
+	}
+	LWLockRelease(&slot->lock);
+	return running;
+}
+
+/* How far, in per cent; NaN if unknown. */
+double
+rexp_progress_percent(const RexpJobStatus *status)
+{
+	int64		settled = status->counters.rows_written + status->counters.rows_failed;
+
+	if (status->state == REXP_STATE_DONE)
+		return 100.0;
+	if (status->rows_estimated <= 0)
+		return get_float8_nan();
+	return Min(99.9, settled * 100.0 / status->rows_estimated);
+}
+
+/* Seconds until the estimated number of rows is there; NaN if unknown. */
+double
+rexp_progress_seconds_left(const RexpJobStatus *status)
+{
+	int64		settled = status->counters.rows_written + status->counters.rows_failed;
+
+	if (rexp_state_is_final(status->state) || status->rate <= 0 ||
+		settled >= status->rows_estimated)
+		return get_float8_nan();
+	return (status->rows_estimated - settled) / status->rate;
+}
+
+/* May the current user see query, keys and errors of this user's jobs? */
+static bool
+may_see(Oid owner)
+{
+	return has_privs_of_role(GetUserId(), owner) ||
+		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+}
+
+#define COLUMNS 24
+
+/* A line of the view. */
+static void
+fill_row(const RexpJobStatus *status, Datum *values, bool *nulls)
+{
+	const RexpCounters *counters = &status->counters;
+	char	   *database = get_database_name(status->info.database);
+	char	   *user = GetUserNameFromId(status->info.current_user, true);
+	bool		visible = may_see(status->info.current_user);
+	double		percent = rexp_progress_percent(status);
+	double		left = rexp_progress_seconds_left(status);
+	NameData   *name;
+	int			i = 0;
+
+	memset(nulls, 0, sizeof(bool) * COLUMNS);
+#define SET(value)		(values[i++] = (value))
+#define SET_IF(condition, value) \
+	do { \
+		if (condition) \
+			values[i] = (value); \
+		else \
+			nulls[i] = true; \
+		i++; \
+	} while (0)
+#define SET_NAME(text) \
+	do { \
+		name = palloc0(sizeof(NameData)); \
+		if ((text) != NULL) \
+			namestrcpy(name, text); \
+		SET_IF((text) != NULL, NameGetDatum(name)); \
+	} while (0)
+
+	SET(Int64GetDatum(status->job));
+	SET_IF(status->pid != 0, Int32GetDatum(status->pid));
+	SET(ObjectIdGetDatum(status->info.database));
+	SET_NAME(database);
+	SET_NAME(user);
+	SET_NAME(status->info.server);
+	SET(CStringGetTextDatum(status->info.command));
+	SET_IF(visible, CStringGetTextDatum(status->info.key_template));
+	SET_IF(visible, CStringGetTextDatum(status->info.query));
+	SET(CStringGetTextDatum(rexp_state_name(status->state)));
+	SET_IF(status->rows_estimated >= 0, Int64GetDatum(status->rows_estimated));
+	SET(Int64GetDatum(counters->rows_read));
+	SET(Int64GetDatum(counters->rows_written));
+	SET(Int64GetDatum(counters->rows_failed));
+	SET(Int64GetDatum(counters->rows_in_doubt));
+	SET(Int64GetDatum(counters->bytes_sent));
+	SET(Int64GetDatum(counters->reconnects));
+	SET(Int64GetDatum(counters->redis_restarts));
+	SET(Float8GetDatum(rint(status->rate * 10) / 10));
+	SET_IF(!isnan(percent), Float8GetDatum(rint(percent * 10) / 10));
+	if (!isnan(left))
+	{
+		Interval   *interval = palloc0(sizeof(Interval));
+
+		interval->time = (TimeOffset) Min(rint(left), 1e9) * USECS_PER_SEC;
+		SET(IntervalPGetDatum(interval));
+	}
+	else
+		SET_IF(false, 0);
+	SET(TimestampTzGetDatum(status->started_at));
+	SET_IF(status->finished_at != 0, TimestampTzGetDatum(status->finished_at));
+	SET_IF(visible && status->error.sqlstate != 0,
+		   CStringGetTextDatum(status->error.message));
+	Assert(i == COLUMNS);
+#undef SET
+#undef SET_IF
+#undef SET_NAME
+}
+
+/* A job's line of the view, as the result of a function of that row type. */
+Datum
+rexp_progress_row(const RexpJobStatus *status, FunctionCallInfo fcinfo)
+{
+	TupleDesc	desc;
+	Datum		values[COLUMNS];
+	bool		nulls[COLUMNS];
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE ||
+		desc->natts != COLUMNS)
+		elog(ERROR, "redis_export: the result type is not that of the view");
+	fill_row(status, values, nulls);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+}
+
+static int
+by_job(const void *a, const void *b)
+{
+	int64		left = ((const RexpJobStatus *) a)->job;
+	int64		right = ((const RexpJobStatus *) b)->job;
+
+	return left < right ? -1 : left > right;
+}
+
+/* All jobs, the oldest first, as the result of a set-returning function. */
+void
+rexp_progress_rows(FunctionCallInfo fcinfo)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	RexpJobStatus *jobs = palloc(sizeof(RexpJobStatus) * SLOTS);
+	int			njobs = 0;
+
+	InitMaterializedSRF(fcinfo, 0);
+	find_segment();
+	for (int i = 0; i < SLOTS; i++)
+	{
+		Slot	   *slot = &segment->slots[i];
+
+		LWLockAcquire(&slot->lock, LW_SHARED);
+		if (slot->job != 0)
+			copy_slot(slot, &jobs[njobs++]);
+		LWLockRelease(&slot->lock);
+	}
+	qsort(jobs, njobs, sizeof(RexpJobStatus), by_job);
+	for (int i = 0; i < njobs; i++)
+	{
+		Datum		values[COLUMNS];
+		bool		nulls[COLUMNS];
+
+		fill_row(&jobs[i], values, nulls);
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+}
+
+/* The failed rows that were kept, as the result of a set-returning function. */
+void
+rexp_progress_failures(int64 job, FunctionCallInfo fcinfo)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	RexpFailure *failures = palloc(sizeof(RexpFailure) * REXP_FAILURES_KEPT);
+	int			nfailures;
+	Oid			owner;
+	Slot	   *slot;
+
+	InitMaterializedSRF(fcinfo, 0);
+	slot = lock_slot(job, LW_SHARED);
+	if (slot == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("export job " INT64_FORMAT " does not exist", job),
+				 errhint("See redis_export_progress. Old jobs go when their slot is needed.")));
+	owner = slot->current_user;
+	nfailures = slot->nfailures;
+	memcpy(failures, slot->failures, sizeof(RexpFailure) * nfailures);
+	LWLockRelease(&slot->lock);
+
+	if (!may_see(owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to see the failed rows of export job " INT64_FORMAT, job),
+				 errhint("Only its own role and those with the privileges of pg_read_all_stats see them.")));
+	for (int i = 0; i < nfailures; i++)
+	{
+		Datum		values[4];
+		bool		nulls[4] = {false, false, false, false};
+
+		values[0] = Int64GetDatum(failures[i].row);
+		values[1] = CStringGetTextDatum(failures[i].key);
+		values[2] = CStringGetTextDatum(unpack_sql_state(failures[i].sqlstate));
+		values[3] = CStringGetTextDatum(failures[i].message);
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+}

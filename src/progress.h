@@ -1,0 +1,125 @@
+/*-------------------------------------------------------------------------
+ *
+ * progress.h
+ *	  The jobs of this server, in shared memory: who runs what, how far it is,
+ *	  how it ended.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_PROGRESS_H
+#define REDIS_EXPORT_PROGRESS_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+#include "error.h"
+#include "fmgr.h"
+
+/* The failed rows of a job that are kept, and told in the log. */
+#define REXP_FAILURES_KEPT 100
+
+typedef enum RexpState
+{
+	REXP_STATE_STARTING,
+	REXP_STATE_RUNNING,
+	REXP_STATE_RETRYING,		/* Redis is away, or refuses for the moment */
+	REXP_STATE_FINISHING,		/* all rows are read, answers are awaited */
+	REXP_STATE_DONE,
+	REXP_STATE_FAILED,
+	REXP_STATE_CANCELED
+} RexpState;
+
+static inline bool
+rexp_state_is_final(RexpState state)
+{
+	return state >= REXP_STATE_DONE;
+}
+
+/*
+ * The ledger.  When a job has ended, rows_read = rows_written + rows_failed +
+ * rows_in_doubt.
+ */
+typedef struct RexpCounters
+{
+	int64		rows_read;
+	int64		rows_written;	/* acknowledged, each row once */
+	int64		rows_failed;
+	int64		rows_in_doubt;	/* sent and not answered */
+	int64		bytes_sent;
+	int64		reconnects;
+	int64		redis_restarts;
+	int64		written_at_restart; /* rows_written at the first of them */
+	int64		evicted_keys;	/* by Redis, since the job began */
+} RexpCounters;
+
+/* What does not change while a job runs. */
+typedef struct RexpJobInfo
+{
+	Oid			database;
+	Oid			session_user;	/* whose worker it is: who may cancel it */
+	Oid			current_user;	/* whose rights the query has */
+	const char *server;
+	const char *command;
+	const char *key_template;
+	const char *query;
+} RexpJobInfo;
+
+/* A copy of a job's slot, with texts palloc'd. */
+typedef struct RexpJobStatus
+{
+	int64		job;
+	int			pid;			/* 0 before and after */
+	RexpState	state;
+	bool		taken;			/* the worker has its arguments */
+	RexpJobInfo info;
+	int64		rows_estimated; /* or -1 */
+	RexpCounters counters;
+	double		rate;			/* rows acknowledged a second, of late */
+	TimestampTz started_at;
+	TimestampTz finished_at;	/* or 0 */
+	RexpError	error;			/* last error; sqlstate 0: none */
+} RexpJobStatus;
+
+typedef struct RexpFailure
+{
+	int64		row;			/* of the query, from 1 */
+	int			sqlstate;
+	char		key[128];
+	char		message[256];
+} RexpFailure;
+
+/* This process' hold on a slot. */
+typedef struct RexpProgress RexpProgress;
+
+/* for the backend that starts a job */
+extern int64 rexp_progress_reserve(const RexpJobInfo *info, int *slot);
+extern void rexp_progress_abandon(int64 job, const RexpError *error);
+
+/* for the worker */
+extern RexpProgress *rexp_progress_attach(int slot, int64 job);
+extern void rexp_progress_taken(RexpProgress *progress);
+extern void rexp_progress_estimate(RexpProgress *progress, double rows);
+extern void rexp_progress_state(RexpProgress *progress, RexpState state,
+								const RexpError *error);
+extern void rexp_progress_counters(RexpProgress *progress,
+								   const RexpCounters *counters);
+extern void rexp_progress_failure(RexpProgress *progress, int64 row,
+								  const char *key, const RexpError *error);
+extern bool rexp_progress_cancel_reason(RexpProgress *progress,
+										RexpError *reason);
+extern void rexp_progress_finish(RexpProgress *progress, RexpState state,
+								 const RexpError *error,
+								 const RexpCounters *counters);
+
+/* for everyone */
+extern bool rexp_progress_look(int64 job, RexpJobStatus *status);
+extern bool rexp_progress_signal(int64 job, int signal, const RexpError *reason);
+extern Datum rexp_progress_row(const RexpJobStatus *status,
+							   FunctionCallInfo fcinfo);
+extern void rexp_progress_rows(FunctionCallInfo fcinfo);
+extern void rexp_progress_failures(int64 job, FunctionCallInfo fcinfo);
+extern double rexp_progress_percent(const RexpJobStatus *status);
+extern double rexp_progress_seconds_left(const RexpJobStatus *status);
+extern const char *rexp_state_name(RexpState state);
+
+#endif							/* REDIS_EXPORT_PROGRESS_H */

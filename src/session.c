@@ -1,0 +1,175 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.c
+ *	  The caller's session, taken over to the worker.
+ *
+ * The worker connects as the session user, sets the role that the caller had
+ * set, and runs the query as the caller's current user, which in a SECURITY
+ * DEFINER function is its owner.  There it is fenced in: with
+ * SECURITY_LOCAL_USERID_CHANGE nothing in the query can set role or session
+ * authorization, and so get back to the session user's rights.
+ *
+ * Settings go along that the caller's session, its role or its database have
+ * set, so that the query means the same: search_path, TimeZone, row_security,
+ * the planner's and all that have a dot in their name, by which row-level
+ * security policies know tenants.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_authid.h"
+#include "commands/variable.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "session.h"
+#include "storage/proc.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/syscache.h"
+
+/*
+ * Settings that are not taken over: who we are (done otherwise), what belongs
+ * to the one transaction or connection, and timeouts that the caller keeps.
+ */
+static const char *const left_behind[] = {
+	"application_name",
+	"client_encoding",
+	"idle_in_transaction_session_timeout",
+	"idle_session_timeout",
+	"is_superuser",
+	"role",
+	"seed",
+	"session_authorization",
+	"statement_timeout",
+	"transaction_deferrable",
+	"transaction_isolation",
+	"transaction_read_only",
+	"transaction_timeout",
+};
+
+static bool
+is_taken_over(const struct config_generic *setting)
+{
+	if (setting->context != PGC_USERSET && setting->context != PGC_SUSET)
+		return false;
+	if (setting->source < PGC_S_DATABASE)
+		return false;
+	for (size_t i = 0; i < lengthof(left_behind); i++)
+	{
+		if (strcmp(setting->name, left_behind[i]) == 0)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * rexp_session_capture
+ *	  What this session is and how it is set, palloc'd.
+ *
+ * Raises an error if a worker could not be its equal.
+ */
+void
+rexp_session_capture(RexpSession *session)
+{
+	struct config_generic **settings;
+	int			count;
+	HeapTuple	tuple;
+	bool		can_login;
+
+	if (InSecurityRestrictedOperation())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("cannot export within a security-restricted operation")));
+
+	session->database = MyDatabaseId;
+	session->session_user = GetSessionUserId();
+	GetUserIdAndSecContext(&session->current_user, &session->sec_context);
+	session->statement_timeout = StatementTimeout;
+	session->role = pstrdup(GetConfigOption("role", false, false));
+
+	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(session->session_user));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for role %u", session->session_user);
+	can_login = ((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin;
+	ReleaseSysCache(tuple);
+	if (!can_login && !REXP_NOLOGIN_WORKER)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION),
+				 errmsg("cannot export as session user \"%s\", which is not permitted to log in",
+						GetUserNameFromId(session->session_user, false)),
+				 errhint("Use SET ROLE in place of SET SESSION AUTHORIZATION, or PostgreSQL 17 or later.")));
+
+	settings = rexp_guc_variables(&count);
+	session->nsettings = 0;
+	session->names = palloc(sizeof(char *) * count);
+	session->values = palloc(sizeof(char *) * count);
+	for (int i = 0; i < count; i++)
+	{
+		const char *value;
+
+		if (!is_taken_over(settings[i]))
+			continue;
+		value = GetConfigOption(settings[i]->name, true, false);
+		if (value == NULL)
+			continue;
+		session->names[session->nsettings] = pstrdup(settings[i]->name);
+		session->values[session->nsettings] = pstrdup(value);
+		session->nsettings++;
+	}
+}
+
+/* In the worker: connect.  What fails here is FATAL. */
+void
+rexp_session_connect(const RexpSession *session)
+{
+	BackgroundWorkerInitializeConnectionByOid(session->database,
+											  session->session_user,
+											  REXP_BGWORKER_CONNECT_FLAGS);
+}
+
+/* Set a setting for the rest of the session. */
+static void
+set(const char *name, const char *value, GucContext context)
+{
+	(void) set_config_option(name, value, context, PGC_S_SESSION,
+							 GUC_ACTION_SET, true, ERROR, false);
+}
+
+/*
+ * rexp_session_assume
+ *	  In the worker, in a transaction: take over settings and role.
+ *
+ * A setting that cannot be taken over is an error: without it the query could
+ * mean something else.
+ */
+void
+rexp_session_assume(const RexpSession *session)
+{
+	for (int i = 0; i < session->nsettings; i++)
+		set(session->names[i], session->values[i], PGC_SUSET);
+
+	/* the caller decides how long the whole may take, not a default */
+	if (GetConfigOption("transaction_timeout", true, false) != NULL)
+		set("transaction_timeout", "0", PGC_SUSET);
+	set("application_name", "redis_export", PGC_USERSET);
+	if (strcmp(session->role, "none") != 0)
+		set("role", session->role, PGC_USERSET);
+}
+
+/* In a transaction: take the rights that the query shall have, and no others. */
+void
+rexp_session_enter(const RexpSession *session, RexpIdentity *saved)
+{
+	GetUserIdAndSecContext(&saved->user, &saved->sec_context);
+	SetUserIdAndSecContext(session->current_user,
+						   session->sec_context | SECURITY_LOCAL_USERID_CHANGE);
+}
+
+void
+rexp_session_leave(const RexpIdentity *saved)
+{
+	SetUserIdAndSecContext(saved->user, saved->sec_context);
+}

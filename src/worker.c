@@ -1,0 +1,334 @@
+/*-------------------------------------------------------------------------
+ *
+ * worker.c
+ *	  The background worker of an export: query, encoder and pipeline put
+ *	  together, and whatever ends them written down.
+ *
+ * However the worker ends, its job ends with a state, an error and a ledger: an
+ * error comes by PG_CATCH, a FATAL (terminated, shut down, a recovery conflict)
+ * by before_shmem_exit, with its text caught on its way to the server's log.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "compat.h"
+#include "job.h"
+#include "libpq/pqsignal.h"
+#include "miscadmin.h"
+#include "payload.h"
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "server_options.h"
+#include "source.h"
+#include "storage/proc.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+
+/* How long a job that was cancelled waits for answers on their way (ms). */
+#define CANCEL_DRAIN 200
+
+typedef struct Worker
+{
+	int64		number;			/* of the job */
+	RexpProgress *progress;
+	RexpJob		job;
+	RexpSession session;
+	RexpLinkOptions *link_options;
+	RexpPipeline *pipeline;		/* NULL until there is one */
+	RexpEncoder *encoder;
+	TimestampTz started_at;
+	RexpError	fatal;			/* sqlstate 0: none seen */
+	bool		finished;
+} Worker;
+
+/* For the two callbacks below, which PostgreSQL gives no argument of ours. */
+static Worker *this_worker = NULL;
+static emit_log_hook_type next_log_hook = NULL;
+
+/* Catch the text of what ends this process. */
+static void
+note_fatal(ErrorData *edata)
+{
+	if (edata->elevel >= FATAL && this_worker != NULL)
+		rexp_error_from_edata(&this_worker->fatal, edata);
+	if (next_log_hook != NULL)
+		next_log_hook(edata);
+}
+
+/* The line in the server's log. */
+static void
+log_end(const Worker *worker, RexpState state, const RexpError *error,
+		const RexpCounters *counters)
+{
+	double		seconds = (GetCurrentTimestamp() - worker->started_at) / 1e6;
+
+	ereport(LOG,
+			(errmsg("export job " INT64_FORMAT " to server \"%s\" %s: " INT64_FORMAT " rows written, " INT64_FORMAT " failed, " INT64_FORMAT " in doubt, %.1f s, %.0f rows/s",
+					worker->number, worker->job.server,
+					state == REXP_STATE_DONE ? "is done" :
+					state == REXP_STATE_CANCELED ? "was canceled" : "failed",
+					counters->rows_written, counters->rows_failed,
+					counters->rows_in_doubt, seconds,
+					seconds > 0 ? counters->rows_written / seconds : 0),
+			 error ? errdetail_log("%s", error->message) : 0,
+			 errhidestmt(true)));
+}
+
+/* Settle the ledger and tell how the job has ended. */
+static void
+finish(Worker *worker, RexpState state, const RexpError *error)
+{
+	RexpCounters counters = {0};
+
+	worker->finished = true;
+	if (worker->pipeline != NULL)
+	{
+		rexp_pipeline_close(worker->pipeline);
+		counters = *rexp_pipeline_counters(worker->pipeline);
+	}
+	log_end(worker, state, error, &counters);
+	rexp_progress_finish(worker->progress, state, error, &counters);
+}
+
+/* The process ends: if the job has not, it does now. */
+static void
+on_exit_of_worker(int code, Datum arg)
+{
+	Worker	   *worker = (Worker *) DatumGetPointer(arg);
+
+	if (worker->finished)
+		return;
+	if (worker->fatal.sqlstate == 0)
+		rexp_error_set(&worker->fatal, ERRCODE_INTERNAL_ERROR,
+					   "the worker of the export ended unexpectedly");
+	if (worker->pipeline != NULL)
+		rexp_pipeline_drain(worker->pipeline, 0);
+	finish(worker, REXP_STATE_FAILED, &worker->fatal);
+}
+
+/* One row through the door between query and pipeline. */
+static bool
+take_row(TupleTableSlot *slot, void *arg)
+{
+	Worker	   *worker = arg;
+	RexpBuffer *out = rexp_pipeline_row_begin(worker->pipeline);
+	RexpError	error;
+	const char *key;
+	size_t		key_len;
+
+	error.sqlstate = 0;
+	error.detail[0] = error.hint[0] = '\0';
+	if (rexp_encoder_encode(worker->encoder, slot, out, &error))
+		return rexp_pipeline_row_end(worker->pipeline);
+	rexp_encoder_key(worker->encoder, &key, &key_len);
+	return rexp_pipeline_row_reject(worker->pipeline, key, key_len, &error);
+}
+
+/* The job has failed in the pipeline: that is our error. */
+static void
+raise_pipeline_error(Worker *worker)
+{
+	rexp_error_raise(rexp_pipeline_error(worker->pipeline));
+}
+
+/* Take over the caller's session, and learn where Redis is. */
+static void
+prepare_session(Worker *worker)
+{
+	MemoryContext old;
+
+	StartTransactionCommand();
+	rexp_session_assume(&worker->session);
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	worker->link_options = rexp_link_options(worker->job.server,
+											 worker->session.current_user, NULL);
+	MemoryContextSwitchTo(old);
+	CommitTransactionCommand();
+}
+
+/* Read the rows of the query, and send them. */
+static void
+run_query(Worker *worker)
+{
+	RexpSource *source;
+	RexpIdentity saved;
+
+	StartTransactionCommand();
+	XactReadOnly = true;
+	rexp_session_enter(&worker->session, &saved);
+
+	source = rexp_source_open(worker->job.query);
+	worker->encoder = rexp_encoder_create(&worker->job.encoding,
+										  rexp_source_columns(source));
+	rexp_progress_estimate(worker->progress, rexp_source_estimate(source));
+	rexp_progress_state(worker->progress, REXP_STATE_RUNNING, NULL);
+	rexp_source_run(source, take_row, worker);
+	if (rexp_pipeline_error(worker->pipeline) != NULL)
+		raise_pipeline_error(worker);
+	rexp_source_close(source);
+
+	rexp_session_leave(&saved);
+
+	/*
+	 * The last answers are awaited without a snapshot: a slow Redis shall not
+	 * hold back vacuum longer than the query did.
+	 */
+	CommitTransactionCommand();
+	pgstat_report_stat(true);
+}
+
+static void
+run(Worker *worker)
+{
+	RexpLink   *link;
+	MemoryContext old;
+
+	prepare_session(worker);
+
+	/*
+	 * While the caller waits its own statement_timeout rules, which ends us
+	 * too; otherwise nobody but we can go by it.
+	 */
+	if (!worker->job.wait && worker->session.statement_timeout > 0)
+		enable_timeout_after(STATEMENT_TIMEOUT, worker->session.statement_timeout);
+
+	pgstat_report_activity(STATE_RUNNING, worker->job.query);
+
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	link = rexp_link_create(worker->link_options, false);
+	worker->pipeline = rexp_pipeline_create(&worker->job.pipeline, link,
+											worker->progress);
+	MemoryContextSwitchTo(old);
+
+	if (!rexp_pipeline_open(worker->pipeline))
+		raise_pipeline_error(worker);
+	run_query(worker);
+	if (!rexp_pipeline_finish(worker->pipeline))
+		raise_pipeline_error(worker);
+
+	disable_timeout(STATEMENT_TIMEOUT, false);
+	finish(worker, REXP_STATE_DONE, NULL);
+}
+
+/* Receive answers for a while, whatever comes. */
+static void
+drain(Worker *worker, int milliseconds)
+{
+	PG_TRY();
+	{
+		rexp_pipeline_drain(worker->pipeline, milliseconds);
+	}
+	PG_CATCH();
+	{
+		/* cancelled once more, while waiting: the first error counts */
+		FlushErrorState();
+	}
+	PG_END_TRY();
+}
+
+/*
+ * An error has ended the job.  Answers that are still on their way are counted:
+ * all of them after an error, those that come at once after a cancel.
+ */
+static void
+end_after_error(Worker *worker, ErrorData *edata)
+{
+	RexpError	error;
+	bool		canceled = edata->sqlerrcode == ERRCODE_QUERY_CANCELED;
+
+	rexp_error_from_edata(&error, edata);
+	disable_timeout(STATEMENT_TIMEOUT, false);
+	if (worker->pipeline != NULL)
+		drain(worker, canceled ? CANCEL_DRAIN : worker->link_options->timeout);
+	if (canceled && rexp_progress_cancel_reason(worker->progress, &error))
+		canceled = error.sqlstate == ERRCODE_QUERY_CANCELED;
+	finish(worker, canceled ? REXP_STATE_CANCELED : REXP_STATE_FAILED, &error);
+}
+
+/* Copy the arguments from the caller's segment, which it then lets go of. */
+static bool
+take_arguments(Worker *worker, dsm_handle handle)
+{
+	dsm_segment *segment = dsm_attach(handle);
+	char	   *bytes;
+	Size		size;
+
+	if (segment == NULL)
+		return false;
+	memcpy(&size, dsm_segment_address(segment), sizeof(Size));
+	bytes = MemoryContextAllocHuge(TopMemoryContext, size);
+	memcpy(bytes, (char *) dsm_segment_address(segment) + sizeof(Size), size);
+	dsm_detach(segment);
+	rexp_payload_read(bytes, &worker->job, &worker->session);
+	return true;
+}
+
+/*
+ * rexp_worker_main
+ *	  The worker's life.  bgw_main_arg is the handle of the segment with the
+ *	  arguments, bgw_extra the number of the slot and of the job.
+ */
+void
+rexp_worker_main(Datum arg)
+{
+	Worker	   *worker;
+	int			slot;
+	MemoryContext old;
+
+	/*
+	 * The order matters: what is FATAL once the slot is ours is written down
+	 * there.  Without die() a SIGTERM would be served in the handler itself.
+	 */
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	worker = palloc0(sizeof(Worker));
+	worker->started_at = GetCurrentTimestamp();
+	memcpy(&slot, MyBgworkerEntry->bgw_extra, sizeof(slot));
+	memcpy(&worker->number, MyBgworkerEntry->bgw_extra + sizeof(slot),
+		   sizeof(worker->number));
+	worker->progress = rexp_progress_attach(slot, worker->number);
+	if (worker->progress == NULL)
+		proc_exit(0);
+	worker->job.server = "";
+	this_worker = worker;
+	next_log_hook = emit_log_hook;
+	emit_log_hook = note_fatal;
+	before_shmem_exit(on_exit_of_worker, PointerGetDatum(worker));
+	if (!take_arguments(worker, DatumGetUInt32(arg)))
+	{
+		rexp_error_set(&worker->fatal, ERRCODE_QUERY_CANCELED,
+					   "the session that started the export has gone");
+		proc_exit(0);
+	}
+	rexp_progress_taken(worker->progress);
+	MemoryContextSwitchTo(old);
+
+	rexp_session_connect(&worker->session);
+
+	PG_TRY();
+	{
+		CHECK_FOR_INTERRUPTS();
+		run(worker);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(TopMemoryContext);
+		edata = CopyErrorData();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		end_after_error(worker, edata);
+	}
+	PG_END_TRY();
+
+	/* the job's end has been told; no "exited with exit code" on top of it */
+	proc_exit(0);
+}
