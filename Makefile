@@ -29,7 +29,7 @@ PGFILEDESC = "redis_export - exports the rows of a query to Redis"
 EXTENSION = redis_export
 DATA = redis_export--1.0.sql
 
-REGRESS = setup
+REGRESS = setup options arguments queries export failures documents command privileges
 
 PKG_CONFIG ?= pkg-config
 HIREDIS_CFLAGS := $(shell $(PKG_CONFIG) --cflags hiredis 2>/dev/null || echo -I/usr/include/hiredis)

@@ -74,10 +74,10 @@ static const AnswerRule rules[] = {
 	{"NOPERM ", NULL, REXP_ANSWER_ROW, ERRCODE_INSUFFICIENT_PRIVILEGE,
 	"Grant the Redis user the key: ACL SETUSER ... ~pattern."},
 	{"WRONGTYPE ", NULL, REXP_ANSWER_ROW, ERRCODE_WRONG_OBJECT_TYPE,
-	"The key holds a value of another type. Delete it, or choose another key template."},
+	"The key holds a value of another type. Delete it, or choose another key."},
 	{"Existing key has wrong Redis type", NULL, REXP_ANSWER_ROW,
 		ERRCODE_WRONG_OBJECT_TYPE,
-	"The key holds a value of another type. Delete it, or choose another key template."},
+	"The key holds a value of another type. Delete it, or choose another key."},
 	{NULL, NULL, REXP_ANSWER_ROW, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION, NULL}
 };
 

@@ -1,0 +1,49 @@
+-- Options of foreign servers and user mappings
+CREATE SERVER s1 FOREIGN DATA WRAPPER redis_export;
+CREATE SERVER s2 FOREIGN DATA WRAPPER redis_export OPTIONS (host 'localhost', port '6380', db '3',
+	connect_timeout '2.5', timeout '30', client_name 'nightly');
+ALTER SERVER s1 OPTIONS (ADD host '/run/redis/redis.sock');
+DROP SERVER s1;
+
+-- an option that is not known, with the nearest one as a hint
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (hots 'localhost');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (conect_timeout '3');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (dbname 'x');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (something_else 'x');
+CREATE FOREIGN DATA WRAPPER other VALIDATOR redis_export_validator OPTIONS (host 'x');
+
+-- secrets belong into the mapping, addresses into the server
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (password 'secret');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (username 'app');
+CREATE USER MAPPING FOR CURRENT_USER SERVER s2 OPTIONS (host 'localhost');
+CREATE USER MAPPING FOR CURRENT_USER SERVER s2 OPTIONS (passwd 'secret');
+
+-- values that cannot be
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (host '');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (port '0');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (port '65536');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (port '6379.5');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (port '6379x');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (port '');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (db '-1');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (timeout '0');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (timeout 'nan');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (connect_timeout '1e9');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (client_name 'two words');
+
+-- a socket is entered by the server's own operating system user
+CREATE ROLE regress_redis_admin;
+GRANT USAGE ON FOREIGN DATA WRAPPER redis_export TO regress_redis_admin;
+SET ROLE regress_redis_admin;
+CREATE SERVER mine FOREIGN DATA WRAPPER redis_export OPTIONS (host '/run/redis/redis.sock');
+CREATE SERVER mine FOREIGN DATA WRAPPER redis_export OPTIONS (host 'localhost');
+ALTER SERVER mine OPTIONS (SET host '/run/redis/redis.sock');
+DROP SERVER mine;
+RESET ROLE;
+REVOKE USAGE ON FOREIGN DATA WRAPPER redis_export FROM regress_redis_admin;
+DROP ROLE regress_redis_admin;
+
+-- a user mapping is complete or not there
+CREATE USER MAPPING FOR CURRENT_USER SERVER s2 OPTIONS (username 'app');
+SELECT redis_command('s2', 'PING');
+DROP SERVER s2 CASCADE;
