@@ -5,13 +5,13 @@ CREATE DOMAIN percent_value AS int CHECK (VALUE BETWEEN 0 AND 100);
 CREATE TABLE sample (
 	i2 int2, i4 int4, i8 int8, n numeric, f4 float4, f8 float8, b bool, t text, v varchar(10), c char(5), nm name, by bytea, u uuid,
 	d date, tm time, ttz timetz, ts timestamp, tstz timestamptz, iv interval, j json, jb jsonb, m mood, p pair, dm percent_value,
-	ia int[], ta text[], tsa timestamptz[], r int4range, ip inet, bits bit(3), x xml, missing text, "odd ""name""" int);
+	ia int[], ta text[], tsa timestamptz[], r int4range, ip inet, bits bit(3), x tsvector, missing text, "odd ""name""" int);
 INSERT INTO sample VALUES (
 	-32768, 2147483647, -9223372036854775808, 1234567890123456789012345678901234567890.0987654321, 0.1, 0.1::float8 + 0.2, true,
 	E'quote " backslash \\ newline \n tab \t control \x01 ünï € 𝄞' || U&'\2028', 'varchar', 'char', 'name', '\x00ff', '00000000-0000-0000-0000-00000000002a',
 	'2026-02-03', '04:05:06.789', '04:05:06+05:30', '2026-02-03 04:05:06.789', '2026-02-03 04:05:06+05:30', '1 year 2 days 03:04:05',
 	'{"b" : 1,  "b": 2}', '{"b": 2, "a": [1.50, null]}', 'happy', '(1,"x ""y""")', 42,
-	'{{1,2},{3,NULL}}', '{a,"b c",NULL,"null"}', '{2026-02-03 04:05:06+05:30,infinity}', '[1,10)', '10.0.0.1/8', B'101', '<a>b</a>', NULL, 7);
+	'{{1,2},{3,NULL}}', '{a,"b c",NULL,"null"}', '{2026-02-03 04:05:06+05:30,infinity}', '[1,10)', '10.0.0.1/8', B'101', 'word:1', NULL, 7);
 
 SELECT state FROM redis_json_export('SELECT 1 AS id, * FROM sample', 's:#{id}', exclude => '{id}');
 \pset format unaligned

@@ -78,6 +78,9 @@ rexp_printable(char *dest, size_t size, const char *bytes, size_t len)
 	dest[out] = '\0';
 }
 
+static void format_into(char *dest, size_t size, const char *format,
+						va_list args) pg_attribute_printf(3, 0);
+
 static void
 format_into(char *dest, size_t size, const char *format, va_list args)
 {

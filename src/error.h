@@ -30,7 +30,7 @@ extern void rexp_error_detail(RexpError *error, const char *format,...) pg_attri
 extern void rexp_error_hint(RexpError *error, const char *format,...) pg_attribute_printf(2, 3);
 extern void rexp_error_prefix(RexpError *error, const char *format,...) pg_attribute_printf(2, 3);
 extern void rexp_error_from_edata(RexpError *error, const ErrorData *edata);
-extern void rexp_error_raise(const RexpError *error) pg_attribute_noreturn();
+extern void rexp_error_raise(const RexpError *error);
 
 extern void rexp_clip(char *dest, size_t size, const char *text, size_t len);
 extern void rexp_printable(char *dest, size_t size, const char *bytes, size_t len);

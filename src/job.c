@@ -373,6 +373,41 @@ tell_end(const RexpJobStatus *status)
 				 errhint("See redis_export_failures(" INT64_FORMAT ").", status->job)));
 }
 
+/* Start the worker and stay with it; an error of ours becomes the job's. */
+static void
+launch_and_wait(Launch *launch, bool wait, int slot, dsm_segment *arguments,
+				RexpJobStatus *status)
+{
+	MemoryContext context = CurrentMemoryContext;
+	MemoryContext scratch = AllocSetContextCreate(context, "redis_export wait",
+												  ALLOCSET_DEFAULT_SIZES);
+
+	PG_TRY();
+	{
+		start_worker(launch, slot, arguments);
+		MemoryContextSwitchTo(scratch);
+		wait_for_start(launch, status, scratch);
+		dsm_detach(arguments);
+		if (wait)
+			wait_for_end(launch, status, scratch);
+		launch->let_go = true;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		/* the job shall say why it was cancelled */
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		if (launch->reason.sqlstate == 0)
+			rexp_error_from_edata(&launch->reason, edata);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	MemoryContextDelete(scratch);
+}
+
 /*
  * rexp_job_run
  *	  Check an export, start it and, if asked for, wait for its end.
@@ -389,9 +424,6 @@ rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 	Launch		launch = {0};
 	dsm_segment *arguments;
 	int			slot;
-	MemoryContext context = CurrentMemoryContext;
-	MemoryContext scratch = AllocSetContextCreate(context, "redis_export wait",
-												  ALLOCSET_DEFAULT_SIZES);
 
 	rexp_session_capture(&session);
 	(void) rexp_link_options(job->server, session.current_user, NULL);
@@ -410,35 +442,12 @@ rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 
 	PG_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&launch));
 	{
-		PG_TRY();
-		{
-			start_worker(&launch, slot, arguments);
-			MemoryContextSwitchTo(scratch);
-			wait_for_start(&launch, status, scratch);
-			dsm_detach(arguments);
-			if (job->wait)
-				wait_for_end(&launch, status, scratch);
-			launch.let_go = true;
-			MemoryContextSwitchTo(context);
-		}
-		PG_CATCH();
-		{
-			ErrorData  *edata;
-
-			/* the job shall say why it was cancelled */
-			MemoryContextSwitchTo(context);
-			edata = CopyErrorData();
-			if (launch.reason.sqlstate == 0)
-				rexp_error_from_edata(&launch.reason, edata);
-			PG_RE_THROW();
-		}
-		PG_END_TRY();
+		launch_and_wait(&launch, job->wait, slot, arguments, status);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&launch));
 
 	if (!rexp_progress_look(launch.job, status))
 		elog(ERROR, "export job " INT64_FORMAT " is no longer known", launch.job);
-	MemoryContextDelete(scratch);
 	if (job->wait || !status->taken)
 		tell_end(status);
 }

@@ -29,6 +29,6 @@ extern void rexp_job_run(const RexpJob *job, RexpJobStatus *status);
 extern void rexp_job_wait(int64 job, int64 timeout, RexpJobStatus *status);
 extern bool rexp_job_cancel(int64 job);
 
-extern PGDLLEXPORT void rexp_worker_main(Datum arg) pg_attribute_noreturn();
+extern PGDLLEXPORT void rexp_worker_main(Datum arg);
 
 #endif							/* REDIS_EXPORT_JOB_H */

@@ -128,7 +128,7 @@ option_number(const Option *option, const char *text)
 }
 
 static const Option *
-find_option(const char *name, Oid catalog)
+known_option(const char *name, Oid catalog)
 {
 	for (size_t i = 0; i < lengthof(options_known); i++)
 	{
@@ -152,7 +152,7 @@ rexp_validate_options(List *options, Oid catalog)
 	{
 		DefElem    *def = lfirst_node(DefElem, cell);
 		const char *value = defGetString(def);
-		const Option *option = find_option(def->defname, catalog);
+		const Option *option = known_option(def->defname, catalog);
 
 		if (option == NULL)
 		{
@@ -234,7 +234,7 @@ apply_options(RexpLinkOptions *result, List *options, Oid catalog)
 	foreach(cell, options)
 	{
 		DefElem    *def = lfirst_node(DefElem, cell);
-		const Option *option = find_option(def->defname, catalog);
+		const Option *option = known_option(def->defname, catalog);
 		char	   *member;
 
 		if (option == NULL)

@@ -21,7 +21,6 @@
 #include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_authid.h"
-#include "commands/variable.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "session.h"
