@@ -96,7 +96,7 @@ check_relation(Oid relation, bool with_children)
 		if (written_here(lfirst_oid(cell)))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("cannot export from relation \"%s\" in the transaction that has written to it",
+					 errmsg("cannot export from relation \"%s\" in a transaction that has written to it or locked it",
 							get_rel_name(lfirst_oid(cell))),
 					 errdetail("The export runs in a background worker, which does not see what is not committed."),
 					 errhint("Commit first, and export then.")));
