@@ -1,0 +1,10 @@
+SELECT redis_command('redis', 'FT.CREATE', 'idx:appointments', 'ON', 'JSON', 'PREFIX', '1', 'appointment:', 'SCHEMA',
+  '$.orgId',                   'AS', 'orgId',            'NUMERIC', 'SORTABLE',
+  '$.status',                  'AS', 'status',           'TAG',
+  '$.startTime',               'AS', 'startTime',        'TAG',
+  '$.referenceNumber',         'AS', 'referenceNumber',  'TAG',
+  '$.dock.name',               'AS', 'dockName',         'TAG',
+  '$.warehouse.name',          'AS', 'warehouseName',    'TAG',
+  '$.carrier.name',            'AS', 'carrierName',      'TAG',
+  '$.company.name',            'AS', 'companyName',      'TAG',
+  '$.customFields.searchText', 'AS', 'customSearchText', 'TEXT');

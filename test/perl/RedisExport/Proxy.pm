@@ -1,0 +1,123 @@
+# RedisExport::Proxy: a bad line to a real Redis, in a process of its own that ends with the test.
+#
+#   my $proxy = RedisExport::Proxy->new($redis, cut_after => [ 1000, 70_000 ], trickle => 1);
+#   add_server($node, $proxy, name => 'far');
+#
+# cut_after: the first connection is cut after so many bytes from the client, the second after so many, and so on; those after the
+# last are not cut. trickle: the first so many bytes that Redis answers are passed on one at a time.
+# ->raise('stall') and ->lower('stall'): in between nothing passes. ->connections says how many there have been.
+package RedisExport::Proxy;
+
+use strict;
+use warnings;
+use IO::Select;
+use IO::Socket::INET;
+use PostgreSQL::Test::Utils;
+use RedisExport::Fake ();
+use Socket qw(IPPROTO_TCP TCP_NODELAY);
+
+our @ISA = ('RedisExport::Fake');
+
+my @all;
+my $owner = $$;
+
+sub new
+{
+	my ($class, $redis, %options) = @_;
+	my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => 0, Listen => 20, ReuseAddr => 1)
+		or die "no proxy: $!";
+	my $self = bless {
+		cut_after => [],
+		trickle => 0,
+		%options,
+		redis => $redis->port,
+		dir => PostgreSQL::Test::Utils::tempdir_short(),
+		port => $listener->sockport,
+	}, $class;
+	push @all, $self;
+	$self->{pid} = RedisExport::Fake::spawn(sub { $self->_serve($listener) });
+	close $listener;
+	return $self;
+}
+
+sub connections
+{
+	my ($self) = @_;
+	my @files = glob "$self->{dir}/connection.*";
+	return scalar @files;
+}
+
+sub _serve
+{
+	my ($self, $listener) = @_;
+	my $select = IO::Select->new($listener);
+	my ($count, %pairs) = (0);
+	while (getppid == $owner)
+	{
+		if ($self->flag('stall'))
+		{
+			select undef, undef, undef, 0.05;
+			next;
+		}
+		for my $socket ($select->can_read(0.1))
+		{
+			if ($socket == $listener)
+			{
+				my $client = $listener->accept or next;
+				my $redis = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $self->{redis});
+				if (!$redis)
+				{
+					close $client;
+					next;
+				}
+				$client->setsockopt(IPPROTO_TCP, TCP_NODELAY, 1);
+				open my $mark, '>', "$self->{dir}/connection.$count";
+				my $pair = { client => $client, redis => $redis, left => $self->{cut_after}[$count++] };
+				$pairs{$_} = $pair for $client, $redis;
+				$select->add($client, $redis);
+				next;
+			}
+			my $pair = $pairs{$socket} or next;
+			next if $self->_pass($pair, $socket);
+			for my $end (@$pair{qw(client redis)})
+			{
+				$select->remove($end);
+				delete $pairs{$end};
+				close $end;
+			}
+		}
+	}
+	return;
+}
+
+# Passes on what one end says. False when that was the end.
+sub _pass
+{
+	my ($self, $pair, $from) = @_;
+	sysread($from, my $bytes, 65536) or return 0;
+	if ($from == $pair->{redis})
+	{
+		while ($self->{trickle} > 0 && length $bytes)
+		{
+			$self->{trickle}--;
+			RedisExport::Fake::write_all($pair->{client}, substr $bytes, 0, 1, '') or return 0;
+		}
+		return RedisExport::Fake::write_all($pair->{client}, $bytes);
+	}
+	$bytes = substr $bytes, 0, $pair->{left} if defined $pair->{left} && length $bytes > $pair->{left};
+	RedisExport::Fake::write_all($pair->{redis}, $bytes) or return 0;
+	return 1 unless defined $pair->{left};
+	$pair->{left} -= length $bytes;
+	return $pair->{left} > 0;
+}
+
+END
+{
+	local $?;
+	if ($$ == $owner)
+	{
+		RedisExport::Fake::finish($_) for @all;
+	}
+}
+
+1;

@@ -1,0 +1,32 @@
+# test/targets.mk: the targets around the extension, which the Makefile includes last. Nothing here takes part in a plain
+# `make` or `make install`.
+#
+#   make deps                     installs what the tests and the demo need and this machine lacks
+#   make test [WHAT="regress types t/001_harness.t"] [PG_CONFIG=…]
+#   make demo [DOCUMENTS=100000]
+#   make print-REGRESS            a variable's value, for test/run
+
+.DEFAULT_GOAL := all
+.PHONY: deps test demo
+
+deps:
+	@test/deps
+
+test:
+	@test/run $(if $(filter command environment,$(firstword $(origin PG_CONFIG))),--pg "$(PG_CONFIG)") $(WHAT)
+
+demo:
+	@demo/run $(DOCUMENTS)
+
+print-%:
+	@echo '$($*)'
+
+# On a machine without pg_config, the first two lines of a newcomer's `make` say what is missing; `make test` and `make demo`
+# install it.
+ifeq ($(strip $(PGXS)),)
+.PHONY: all install
+all install:
+	@echo 'pg_config was not found: it comes with the headers of the PostgreSQL server (Debian: postgresql-server-dev-15).' >&2
+	@echo 'Give its path as PG_CONFIG=… if it is installed elsewhere.  make test and make demo install what they need.' >&2
+	@exit 1
+endif
