@@ -120,6 +120,13 @@ def process_cpu(pid):
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def machine_cpu():
+    """Seconds that all cores together have been busy so far, also with the work of other virtual machines."""
+    with open('/proc/stat') as file:
+        user, nice, system, _idle, _iowait, irq, softirq, stolen = map(int, file.readline().split()[1:9])
+    return (user + nice + system + irq + softirq + stolen) / TICKS
+
+
 def process_memory(pid):
     """Bytes: private memory (RssAnon, no shared buffers in it) and the peak of all that was resident (VmHWM)."""
     with open(f'/proc/{pid}/status') as file:
