@@ -6,9 +6,10 @@
 #       return '+OK';                                 # a reply without its \r\n; undef: none; CLOSE: hang up
 #   });
 #   add_server($node, $fake);
-#   $fake->commands('JSON.SET')     all such commands so far, as hashes: words (each cut at 200 bytes), reply, client, at
+#   $fake->commands('JSON.SET')     all such commands so far, as hashes: words (each cut at 200 bytes), reply, client (its number),
+#                                   at (when it came), behind (so many bytes had come with it, behind it)
 #   $fake->raise('name'), ->lower('name')     flags, that the sub may ask for: $fake->flag('name')
-#   $client                         a hash of the connection: number (from 1), and room for the sub's own
+#   $client                         a hash of the connection: number (from 1), socket, and room for the sub's own
 #
 # INFO, CLIENT, AUTH and SELECT are answered as Redis does, unless the sub is given as `all => sub`, which answers these too. With
 # `rubbish => $bytes` it sends these bytes, whatever comes in, and no more.
@@ -108,7 +109,7 @@ sub _answer
 	{
 		my $reply = $self->{all} ? $self->{all}->($self, $client, @$words)
 			: $self->_login($client, $words->[0]) // $self->{data}->($self, $client, @$words);
-		print $log $json->encode({ client => $client->{number}, at => time, reply => $reply, words => [ map { substr $_, 0, 200 } @$words ] }), "\n";
+		print $log $json->encode({ client => $client->{number}, at => time, behind => length $client->{in}, reply => $reply, words => [ map { substr $_, 0, 200 } @$words ] }), "\n";
 		$good = 0 if defined $reply && $reply eq CLOSE;
 		$out .= "$reply\r\n" if $good && defined $reply;
 	}

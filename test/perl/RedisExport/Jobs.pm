@@ -1,11 +1,10 @@
 # RedisExport::Jobs: exports that run while the test does something to them, and how they must have ended.
 #
-#   my $id = start_job($node, 'SELECT …', 'a:#{id}', 'rate => 100');   # with wait => false; $node or a session
+#   my $id = start_job($node, 'SELECT …', 'a:#{id}', rate => 100);   # with wait => false; $node or a session
 #   until_state($node, $id, 'running');
 #   until_written($node, $id, 50);
 #   job_ends($node, $redis, $id, state => 'canceled', error => qr/…/, keys => 'a:*');
-#   my $sql = export_sql('SELECT …', 'a:#{id}', 'rate => 100');         # for a session that waits
-#   my $id = next_job($node, sub { $session->send($sql) });             # its job's number, once it is there
+#   my $id = next_job($node, sub { $session->send(export_sql('SELECT …')) });   # of who waits: its job's number
 package RedisExport::Jobs;
 
 use strict;
@@ -13,19 +12,15 @@ use warnings;
 use Exporter 'import';
 use RedisExport::Test;
 
-our @EXPORT = qw(export_sql start_job next_job last_job until_state until_written job_ends no_worker_left session_poll);
+our @EXPORT = qw(start_job next_job last_job until_state until_written job_ends no_worker_left session_poll);
 
-sub export_sql
-{
-	my ($query, $template, @arguments) = @_;
-	return 'SELECT job FROM redis_json_export(' . join(', ', "\$query\$$query\$query\$", "'$template'", @arguments) . ')';
-}
-
+# Starts an export that nobody waits for; the arguments are those of export_sql.
 sub start_job
 {
-	my ($where, $query, $template, @arguments) = @_;
-	my $sql = export_sql($query, $template, @arguments, 'wait => false');
-	return $where->can('safe_psql') ? $where->safe_psql('postgres', $sql) : $where->query($sql);
+	my ($where, $query, $template, %arguments) = @_;
+	my $sql = export_sql($query, key_template => "'$template'", %arguments, wait => 'false');
+	my $row = $where->can('safe_psql') ? $where->safe_psql('postgres', $sql) : $where->query($sql);
+	return $row =~ s/\|.*//r;
 }
 
 sub last_job
