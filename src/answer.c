@@ -81,18 +81,26 @@ static const AnswerRule rules[] = {
 	{NULL, NULL, REXP_ANSWER_ROW, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION, NULL}
 };
 
+static const char arguments_follow[] = ", with args beginning with:";
+
 /*
  * rexp_answer_to
  *	  Find what an error reply means, and tell it in *error.
  *
  * The message is "Redis answered: " and the reply, as text that can be shown.
+ * Redis repeats the arguments of a command that it does not know, documents and
+ * passwords too: they are cut off.
  */
 RexpAnswer
 rexp_answer_to(const char *reply, size_t len, RexpError *error)
 {
 	char		text[REXP_MESSAGE_SIZE - 32];
 	const AnswerRule *rule;
+	const char *arguments = memmem(reply, len, arguments_follow,
+								   strlen(arguments_follow));
 
+	if (arguments != NULL)
+		len = arguments - reply;
 	rexp_printable(text, sizeof(text), reply, len);
 	for (rule = rules; rule->prefix != NULL; rule++)
 	{

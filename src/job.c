@@ -460,7 +460,8 @@ rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 void
 rexp_job_wait(int64 job, int64 timeout, RexpJobStatus *status)
 {
-	TimestampTz until = GetCurrentTimestamp() + timeout * 1000;
+	TimestampTz checked_at = GetCurrentTimestamp();
+	TimestampTz until = checked_at + timeout * 1000;
 	MemoryContext context = CurrentMemoryContext;
 	MemoryContext scratch = AllocSetContextCreate(context, "redis_export wait",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -468,20 +469,26 @@ rexp_job_wait(int64 job, int64 timeout, RexpJobStatus *status)
 	for (;;)
 	{
 		TimestampTz now = GetCurrentTimestamp();
-		bool		known;
+		bool		over;
 
 		MemoryContextReset(scratch);
 		MemoryContextSwitchTo(scratch);
-		known = rexp_progress_look(job, status);
-		MemoryContextSwitchTo(context);
-		if (!known)
+		if (!rexp_progress_look(job, status))
 			ereport(ERROR,
 					(errcode(ERRCODE_UNDEFINED_OBJECT),
 					 errmsg("export job " INT64_FORMAT " does not exist", job),
 					 errhint("See redis_export_progress. Old jobs go when their slot is needed.")));
+		over = rexp_state_is_final(status->state) || (timeout >= 0 && now >= until);
+		if (!over && now - checked_at >= LOOK_INTERVAL * 1000)
+		{
+			checked_at = now;
+			check_client();
+			check_deadlock(status);
+		}
+		MemoryContextSwitchTo(context);
 
 		/* scratch goes with the caller's context */
-		if (rexp_state_is_final(status->state) || (timeout >= 0 && now >= until))
+		if (over)
 			return;
 		sleep_a_while(timeout < 0 ? POLL_INTERVAL :
 					  Min(POLL_INTERVAL, (long) ((until - now) / 1000) + 1));

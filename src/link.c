@@ -279,8 +279,8 @@ rexp_link_receive(RexpLink *link, RexpError *error)
 static int
 next_object(RexpLink *link, void **object, RexpError *error)
 {
+	/* the type is left alone: half an array may have come in before */
 	*object = NULL;
-	link->reply.type = REXP_REPLY_NIL;
 	if (redisReaderGetReply(link->context->reader, object) != REDIS_OK)
 	{
 		rexp_error_set(error, ERRCODE_PROTOCOL_VIOLATION,
@@ -701,17 +701,6 @@ handshake(RexpLink *link, RexpError *error)
 			return answer;
 		}
 	}
-	if (options->client_name[0] != '\0')
-	{
-		const char *const words[] = {"CLIENT", "SETNAME", options->client_name};
-
-		/* a refusal does no harm, and one of the login comes again below */
-		(void) call(link, 3, words, error);
-		if (link->context == NULL)
-			return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
-				REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
-	}
-
 	answer = inspect(link, error);
 	if (error->sqlstate == ERRCODE_INSUFFICIENT_PRIVILEGE &&
 		rexp_link_is_open(link) && strstr(error->message, "NOPERM") != NULL)
@@ -721,6 +710,16 @@ handshake(RexpLink *link, RexpError *error)
 		static const char loading[] = "LOADING Redis is loading the dataset in memory";
 
 		return rexp_answer_to(loading, strlen(loading), error);
+	}
+	if (answer == REXP_ANSWER_DONE && options->client_name[0] != '\0')
+	{
+		const char *const words[] = {"CLIENT", "SETNAME", options->client_name};
+
+		/* a refusal does no harm; the first command of all must not be this */
+		(void) call(link, 3, words, error);
+		if (link->context == NULL)
+			return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
+				REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
 	}
 	return answer;
 }

@@ -24,8 +24,8 @@
  *	   DRAIN	an answer calls for a resend: send nothing more, receive what
  *				is still to come				-> BACKOFF, STOP
  *	   BACKOFF	wait, longer each time			-> OPEN, CONNECT, STOP
- *	   STOP		the job has failed: send nothing more, receive what is still
- *				to come							-> CLOSED
+ *	   STOP		the job has failed: send no more rows, only the expiries of
+ *				those that are written; receive what is still to come -> CLOSED
  *	   CLOSED	nothing more happens
  *
  * After DRAIN, and after a loss of the connection, everything is sent again
@@ -88,7 +88,7 @@ typedef struct Row
 	uint8		state;			/* a RowState */
 	uint8		losses;
 	bool		counted;		/* in rows_written */
-	bool		in_doubt;		/* was with Redis when a connection broke */
+	bool		in_doubt;		/* may be in Redis from an earlier attempt */
 } Row;
 
 typedef struct Batch
@@ -131,13 +131,15 @@ struct RexpPipeline
 
 	Flow		flow;
 	bool		reconnect;		/* after DRAIN */
-	bool		alone;			/* send but the first row, until it is settled */
+	bool		alone;			/* one command at a time, until one goes well */
 	bool		finishing;
 	bool		retrying;		/* as the view shows it */
 	bool		closed;
+	bool		unsent_dropped; /* in STOP */
 	int			delay;			/* of the last BACKOFF, milliseconds */
 	TimestampTz resume_at;		/* end of the BACKOFF */
 	TimestampTz waiting_since;	/* for an acknowledgement */
+	TimestampTz attended_at;	/* the end of the last step */
 	TimestampTz last_byte;		/* that went either way */
 	TimestampTz stop_at;		/* end of STOP, or 0 */
 
@@ -240,7 +242,8 @@ rexp_pipeline_create(const RexpPipelineOptions *options, RexpLink *link,
 	p->progress = progress;
 	p->context = context;
 	p->flow = FLOW_CONNECT;
-	p->waiting_since = p->last_byte = p->tokens_at = GetCurrentTimestamp();
+	p->waiting_since = p->last_byte = p->tokens_at = p->attended_at =
+		GetCurrentTimestamp();
 	for (int i = 0; i < RING; i++)
 	{
 		Batch	   *batch = &p->ring[i];
@@ -266,11 +269,17 @@ rexp_pipeline_counters(const RexpPipeline *p)
 	return &p->counters;
 }
 
-/* Show the ledger as it stands.  What is with Redis is in doubt for now. */
+/*
+ * Show the ledger as it stands.  What is with Redis is in doubt for now, but for
+ * what is there once more.
+ */
 static void
 publish(RexpPipeline *p)
 {
-	p->counters.rows_in_doubt = p->outstanding;
+	RexpCounters *counters = &p->counters;
+
+	counters->rows_in_doubt = Min(p->outstanding, counters->rows_read -
+								  counters->rows_written - counters->rows_failed);
 	rexp_progress_counters(p->progress, &p->counters);
 }
 
@@ -290,7 +299,10 @@ publish_retrying(RexpPipeline *p, bool retrying)
  * Settling rows
  */
 
-/* A row is acknowledged for good. */
+/*
+ * A row is acknowledged for good.  What was so before does not bring us further:
+ * if only such rows go well, again and again, it is right to wait longer.
+ */
 static void
 settle_done(RexpPipeline *p, Batch *batch, Row *row)
 {
@@ -300,9 +312,9 @@ settle_done(RexpPipeline *p, Batch *batch, Row *row)
 	{
 		row->counted = true;
 		p->counters.rows_written++;
+		p->delay = 0;
 	}
 	p->alone = false;
-	p->delay = 0;
 	publish_retrying(p, false);
 }
 
@@ -319,10 +331,15 @@ count_failure(RexpPipeline *p, int64 number, const char *key, size_t key_len,
 	rexp_progress_failure(p->progress, number, text, &error);
 
 	if (p->counters.rows_failed <= REXP_FAILURES_KEPT)
+	{
+		/* a warning serves interrupts, and we are in the midst of a reply */
+		HOLD_INTERRUPTS();
 		ereport(WARNING,
 				(errcode(error.sqlstate),
 				 errmsg("row " INT64_FORMAT " with key \"%s\" failed: %s",
 						number, text, error.message)));
+		RESUME_INTERRUPTS();
+	}
 
 	if (!p->options.ignore_errors)
 	{
@@ -356,6 +373,7 @@ settle_failed(RexpPipeline *p, Batch *batch, Row *row, const RexpError *error)
 	}
 	p->alone = false;
 	p->delay = 0;
+	publish_retrying(p, false);
 	row_key(batch, row, &key, &key_len);
 	count_failure(p, row->number, key, key_len, error);
 }
@@ -412,7 +430,8 @@ add_flight(RexpPipeline *p, Batch *batch, bool expiry)
  * rewind_window
  *	  Prepare to send everything again from the first row that is not settled.
  *
- * Only failed rows after it stay settled: their failure has been counted.
+ * Only failed rows after it stay settled: their failure has been counted.  A
+ * row of which Redis may know something is in doubt until it is settled.
  */
 static void
 rewind_window(RexpPipeline *p)
@@ -438,6 +457,9 @@ rewind_window(RexpPipeline *p)
 			found = true;
 			if (row->state == ROW_DONE)
 				batch->open++;
+			if (row->state == ROW_SENT || row->state == ROW_WRITTEN ||
+				row->state == ROW_EXPIRING)
+				row->in_doubt = true;
 			row->state = ROW_WAITING;
 		}
 		add_flight(p, batch, false);
@@ -466,27 +488,18 @@ first_in_line(RexpPipeline *p, Batch **batch)
 /*
  * connection_lost
  *	  What was with Redis is in doubt, and will be sent again.
+ *
+ * Was it cut?  A row can be to blame for that, but not for a silence: then Redis
+ * stands still, which is to be borne until retry_timeout.
  */
 static void
-connection_lost(RexpPipeline *p, const RexpError *why)
+connection_lost(RexpPipeline *p, const RexpError *why, bool cut)
 {
 	Batch	   *batch;
 	Row		   *row = first_in_line(p, &batch);
 
 	rexp_link_close(p->link);
-	for (int i = 0; i < p->queued; i++)
-	{
-		Batch	   *each = &p->ring[(p->head + i) % RING];
-
-		for (int j = 0; j < each->nrows; j++)
-		{
-			RowState	state = each->rows[j].state;
-
-			if (state == ROW_SENT || state == ROW_WRITTEN || state == ROW_EXPIRING)
-				each->rows[j].in_doubt = true;
-		}
-	}
-	if (row != NULL)
+	if (row != NULL && cut)
 		row->losses++;
 	rewind_window(p);
 	if (p->flow == FLOW_STOP)
@@ -497,7 +510,7 @@ connection_lost(RexpPipeline *p, const RexpError *why)
 	p->why = *why;
 	p->flow = FLOW_DRAIN;
 	p->reconnect = true;
-	if (row != NULL && row->losses >= LOSSES_FAILED)
+	if (row != NULL && cut && row->losses >= LOSSES_FAILED)
 	{
 		RexpError	error = *why;
 
@@ -508,7 +521,7 @@ connection_lost(RexpPipeline *p, const RexpError *why)
 		advance_receiver(p);
 		retire_batches(p);
 	}
-	else if (row != NULL && row->losses >= LOSSES_ALONE)
+	else if (row != NULL && (row->losses >= LOSSES_ALONE || !cut))
 		p->alone = true;
 	if (p->flow == FLOW_STOP)
 		p->flow = FLOW_CLOSED;
@@ -601,7 +614,8 @@ advance_receiver(RexpPipeline *p)
 			p->send_row = 0;
 			p->send_offset = 0;
 		}
-		if (p->options.expire && !flight.expiry && p->flow == FLOW_OPEN)
+		if (p->options.expire && !flight.expiry &&
+			(p->flow == FLOW_OPEN || p->flow == FLOW_STOP))
 			queue_expiries(p, flight.batch);
 		retire_batches(p);
 	}
@@ -644,7 +658,10 @@ take_reply(RexpPipeline *p, const RexpReply *reply)
 	{
 		case REXP_ANSWER_DONE:
 			if (p->options.expire && !flight.expiry)
+			{
 				row->state = ROW_WRITTEN;
+				p->alone = false;
+			}
 			else
 				settle_done(p, flight.batch, row);
 			break;
@@ -654,10 +671,12 @@ take_reply(RexpPipeline *p, const RexpReply *reply)
 		case REXP_ANSWER_LATER:
 		case REXP_ANSWER_RECONNECT:
 			row->state = ROW_REFUSED;
+			row->in_doubt |= flight.expiry;
 			begin_drain(p, &error, answer == REXP_ANSWER_RECONNECT);
 			break;
 		case REXP_ANSWER_FATAL:
 			row->state = ROW_REFUSED;
+			row->in_doubt |= flight.expiry;
 			stop(p, &error);
 			break;
 	}
@@ -724,13 +743,15 @@ receive(RexpPipeline *p, RexpError *error)
  * Sending
  */
 
-/* Rows of the first flight that may be sent now, the one begun included. */
+/* Rows of the flight that may be sent now, the one begun included. */
 static int
 rows_allowed(RexpPipeline *p, const Flight *flight)
 {
 	int			begun = p->send_offset > 0 ? 1 : 0;
 
-	/* on a connection that is kept, a command begun must be sent to its end */
+	/* if others shall follow, a command begun must be sent to its end */
+	if (p->flow == FLOW_STOP)
+		return !p->options.expire ? 0 : flight->expiry ? PG_INT32_MAX : begun;
 	if (p->flow != FLOW_OPEN)
 		return p->flow == FLOW_DRAIN ? begun : 0;
 	if (p->alone)
@@ -891,7 +912,7 @@ exchange(RexpPipeline *p, bool may_wait)
 	if (received < 0)
 	{
 		publish(p);
-		connection_lost(p, &error);
+		connection_lost(p, &error, true);
 		return;
 	}
 
@@ -914,7 +935,7 @@ exchange(RexpPipeline *p, bool may_wait)
 		now - p->last_byte >= (int64) p->timeout * 1000)
 	{
 		rexp_link_timed_out(p->link, p->timeout, &error);
-		connection_lost(p, &error);
+		connection_lost(p, &error, false);
 		return;
 	}
 	rexp_link_wait(p->link, has_output(p), wait_time(p, now));
@@ -982,10 +1003,16 @@ step_connect(RexpPipeline *p)
 }
 
 static void
-step_backoff(RexpPipeline *p)
+step_backoff(RexpPipeline *p, bool may_wait)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	RexpError	ignored;
 
+	/* nothing is awaited: what comes can but be the end of the connection */
+	if (rexp_link_is_open(p->link) && receive(p, &ignored) < 0)
+		rexp_link_close(p->link);
+	if (p->flow == FLOW_STOP)
+		return;
 	if (now - p->waiting_since >= p->options.retry_timeout * 1000)
 	{
 		RexpError	error = p->why;
@@ -996,22 +1023,53 @@ step_backoff(RexpPipeline *p)
 	}
 	else if (now >= p->resume_at)
 		p->flow = rexp_link_is_open(p->link) ? FLOW_OPEN : FLOW_CONNECT;
-	else
+	else if (may_wait)
 		rexp_link_wait(p->link, false, (long) ((p->resume_at - now) / 1000) + 1);
 }
 
 /*
+ * Once, when the job has failed: rows that were not sent will not be.  One that
+ * was begun is sent to its end if expiries may have to follow.
+ */
+static void
+drop_unsent(RexpPipeline *p)
+{
+	if (p->unsent_dropped)
+		return;
+	p->unsent_dropped = true;
+	for (int i = p->send_flight; i < p->nflights; i++)
+	{
+		Batch	   *batch = p->flights[i].batch;
+
+		for (int j = 0; j < batch->nrows && !p->flights[i].expiry; j++)
+		{
+			bool		begun = i == p->send_flight && j == p->send_row &&
+				p->send_offset > 0 && p->options.expire;
+
+			if (batch->rows[j].state == ROW_WAITING && !begun)
+				batch->rows[j].state = ROW_REFUSED;
+		}
+	}
+	advance_receiver(p);
+}
+
+/*
  * step
- *	  One step of the flow.  Without may_wait it does what can be done at once.
+ *	  One step of the flow.  Without may_wait, which is how it is called between
+ *	  two rows of the query, it does what can be done at once; but connecting
+ *	  waits in any case.
  */
 static void
 step(RexpPipeline *p, bool may_wait)
 {
+	/* the time that the query took is none that Redis let us wait */
+	if (!may_wait)
+		p->waiting_since += GetCurrentTimestamp() - p->attended_at;
+
 	switch (p->flow)
 	{
 		case FLOW_CONNECT:
-			if (may_wait)
-				step_connect(p);
+			step_connect(p);
 			break;
 		case FLOW_OPEN:
 			exchange(p, may_wait);
@@ -1024,16 +1082,17 @@ step(RexpPipeline *p, bool may_wait)
 				if (p->reconnect)
 					rexp_link_close(p->link);
 				rewind_window(p);
-				p->alone = !p->reconnect;
+				p->alone = true;
 				begin_backoff(p);
 			}
 			break;
 		case FLOW_BACKOFF:
-			if (may_wait)
-				step_backoff(p);
+			step_backoff(p, may_wait);
 			break;
 		case FLOW_STOP:
-			if (p->outstanding > 0 && rexp_link_is_open(p->link))
+			drop_unsent(p);
+			if (rexp_link_is_open(p->link) &&
+				(p->outstanding > 0 || has_output(p)))
 				exchange(p, may_wait);
 			else
 				p->flow = FLOW_CLOSED;
@@ -1041,6 +1100,7 @@ step(RexpPipeline *p, bool may_wait)
 		case FLOW_CLOSED:
 			break;
 	}
+	p->attended_at = GetCurrentTimestamp();
 }
 
 /* Once the job has failed: receive what is still to come.  Always false. */

@@ -258,7 +258,7 @@ rexp_progress_abandon(int64 job, const RexpError *error)
  * rexp_progress_attach
  *	  The worker takes its slot.  NULL if the job has been given up meanwhile.
  *
- * The result is malloc'd for the life of the process.
+ * The result stays for the life of the process.
  */
 RexpProgress *
 rexp_progress_attach(int number, int64 job)

@@ -9,10 +9,12 @@
  * SECURITY_LOCAL_USERID_CHANGE nothing in the query can set role or session
  * authorization, and so get back to the session user's rights.
  *
- * Settings go along that the caller's session, its role or its database have
- * set, so that the query means the same: search_path, TimeZone, row_security,
- * the planner's and all that have a dot in their name, by which row-level
- * security policies know tenants.
+ * Settings go along, so that the query means the same: search_path, TimeZone,
+ * row_security, the planner's and all that have a dot in their name, by which
+ * row-level security policies know tenants.  That goes for those, too, that the
+ * caller's session has not set: a setting of its role or its database that is
+ * younger than the session, or was not its own before SET SESSION
+ * AUTHORIZATION, is in force in the worker and not in the session.
  *
  *-------------------------------------------------------------------------
  */
@@ -54,7 +56,8 @@ is_taken_over(const struct config_generic *setting)
 {
 	if (setting->context != PGC_USERSET && setting->context != PGC_SUSET)
 		return false;
-	if (setting->source < PGC_S_DATABASE)
+	/* the worker may not have loaded the module whose default it is */
+	if (setting->group == CUSTOM_OPTIONS && setting->source == PGC_S_DEFAULT)
 		return false;
 	for (size_t i = 0; i < lengthof(left_behind); i++)
 	{
@@ -137,6 +140,37 @@ set(const char *name, const char *value, GucContext context)
 							 GUC_ACTION_SET, true, ERROR, false);
 }
 
+static bool
+is_captured(const RexpSession *session, const char *name)
+{
+	for (int i = 0; i < session->nsettings; i++)
+	{
+		if (pg_strcasecmp(session->names[i], name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Settings with a dot in their name that the role or the database gave us and
+ * the caller does not have.  There is no way back to none; empty is what comes
+ * after a SET LOCAL.
+ */
+static void
+empty_settings_of_role(const RexpSession *session)
+{
+	int			count;
+	struct config_generic **settings = rexp_guc_variables(&count);
+
+	for (int i = 0; i < count; i++)
+	{
+		if ((settings[i]->flags & GUC_CUSTOM_PLACEHOLDER) != 0 &&
+			settings[i]->source >= PGC_S_GLOBAL &&
+			!is_captured(session, settings[i]->name))
+			set(settings[i]->name, "", PGC_SUSET);
+	}
+}
+
 /*
  * rexp_session_assume
  *	  In the worker, in a transaction: take over settings and role.
@@ -147,8 +181,14 @@ set(const char *name, const char *value, GucContext context)
 void
 rexp_session_assume(const RexpSession *session)
 {
+	empty_settings_of_role(session);
 	for (int i = 0; i < session->nsettings; i++)
-		set(session->names[i], session->values[i], PGC_SUSET);
+	{
+		const char *value = GetConfigOption(session->names[i], true, false);
+
+		if (value == NULL || strcmp(value, session->values[i]) != 0)
+			set(session->names[i], session->values[i], PGC_SUSET);
+	}
 
 	/* the caller decides how long the whole may take, not a default */
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)

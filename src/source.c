@@ -17,6 +17,8 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "compat.h"
 #include "executor/spi.h"
@@ -76,28 +78,37 @@ written_here(Oid relation)
 	return false;
 }
 
+/* A temporary relation of another session, a child of this one, is seen by none. */
+static bool
+is_temporary(Oid relation, Oid parent)
+{
+	return get_rel_persistence(relation) == RELPERSISTENCE_TEMP &&
+		(relation == parent ||
+		 isTempOrTempToastNamespace(get_rel_namespace(relation)));
+}
+
 static void
 check_relation(Oid relation, bool with_children)
 {
-	const char *name = get_rel_name(relation);
-	List	   *all;
+	List	   *all = with_children ? find_all_inheritors(relation, NoLock, NULL) :
+		list_make1_oid(relation);
 	ListCell   *cell;
 
-	if (get_rel_persistence(relation) == RELPERSISTENCE_TEMP)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot export from temporary relation \"%s\"", name),
-				 errdetail("The export runs in a background worker, which does not see the temporary relations of this session.")));
-
-	all = with_children ? find_all_inheritors(relation, NoLock, NULL) :
-		list_make1_oid(relation);
 	foreach(cell, all)
 	{
-		if (written_here(lfirst_oid(cell)))
+		Oid			each = lfirst_oid(cell);
+
+		if (is_temporary(each, relation))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("cannot export from temporary relation \"%s\"",
+							get_rel_name(each)),
+					 errdetail("The export runs in a background worker, which does not see the temporary relations of this session.")));
+		if (written_here(each))
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("cannot export from relation \"%s\" in a transaction that has written to it or locked it",
-							get_rel_name(lfirst_oid(cell))),
+							get_rel_name(each)),
 					 errdetail("The export runs in a background worker, which does not see what is not committed."),
 					 errhint("Commit first, and export then.")));
 	}
@@ -113,7 +124,8 @@ check_walker(Node *node, void *context)
 	{
 		RangeTblEntry *entry = (RangeTblEntry *) node;
 
-		if (entry->rtekind == RTE_RELATION)
+		/* since 16 a view, which is a subquery by now, is still told here */
+		if (OidIsValid(entry->relid))
 			check_relation(entry->relid, entry->inh);
 		return false;
 	}

@@ -28,7 +28,7 @@
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
-/* How long a job that was cancelled waits for answers on their way (ms). */
+/* How long a job that was sent away waits for answers on their way (ms). */
 #define CANCEL_DRAIN 200
 
 typedef struct Worker
@@ -42,6 +42,7 @@ typedef struct Worker
 	RexpEncoder *encoder;
 	TimestampTz started_at;
 	RexpError	fatal;			/* sqlstate 0: none seen */
+	bool		connected;
 	bool		finished;
 } Worker;
 
@@ -49,11 +50,16 @@ typedef struct Worker
 static Worker *this_worker = NULL;
 static emit_log_hook_type next_log_hook = NULL;
 
-/* Catch the text of what ends this process. */
+/*
+ * Catch the text of what ends this process.  While it connects, before we can
+ * catch anything, an error does so too: to be cancelled then is one.
+ */
 static void
 note_fatal(ErrorData *edata)
 {
-	if (edata->elevel >= FATAL && this_worker != NULL)
+	if (this_worker != NULL &&
+		(edata->elevel >= FATAL ||
+		 (edata->elevel == ERROR && !this_worker->connected)))
 		rexp_error_from_edata(&this_worker->fatal, edata);
 	if (next_log_hook != NULL)
 		next_log_hook(edata);
@@ -94,6 +100,19 @@ finish(Worker *worker, RexpState state, const RexpError *error)
 	rexp_progress_finish(worker->progress, state, error, &counters);
 }
 
+/*
+ * Is this error the end of a job that failed, or of one that was cancelled?  Who
+ * cancelled it may have said why, which then is the error.
+ */
+static RexpState
+state_after(Worker *worker, RexpError *error)
+{
+	if (error->sqlstate == ERRCODE_QUERY_CANCELED)
+		(void) rexp_progress_cancel_reason(worker->progress, error);
+	return error->sqlstate == ERRCODE_QUERY_CANCELED ?
+		REXP_STATE_CANCELED : REXP_STATE_FAILED;
+}
+
 /* The process ends: if the job has not, it does now. */
 static void
 on_exit_of_worker(int code, Datum arg)
@@ -107,7 +126,7 @@ on_exit_of_worker(int code, Datum arg)
 					   "the worker of the export ended unexpectedly");
 	if (worker->pipeline != NULL)
 		rexp_pipeline_drain(worker->pipeline, 0);
-	finish(worker, REXP_STATE_FAILED, &worker->fatal);
+	finish(worker, state_after(worker, &worker->fatal), &worker->fatal);
 }
 
 /* One row through the door between query and pipeline. */
@@ -230,23 +249,30 @@ drain(Worker *worker, int milliseconds)
 	PG_END_TRY();
 }
 
+/* Does somebody, or recovery on a replica, wait for us to be gone? */
+static bool
+is_sent_away(int sqlstate)
+{
+	return sqlstate == ERRCODE_QUERY_CANCELED ||
+		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK;
+}
+
 /*
  * An error has ended the job.  Answers that are still on their way are counted:
- * all of them after an error, those that come at once after a cancel.
+ * all of them after an error of the job, those that come at once if we have
+ * been sent away.
  */
 static void
 end_after_error(Worker *worker, ErrorData *edata)
 {
 	RexpError	error;
-	bool		canceled = edata->sqlerrcode == ERRCODE_QUERY_CANCELED;
 
 	rexp_error_from_edata(&error, edata);
 	disable_timeout(STATEMENT_TIMEOUT, false);
 	if (worker->pipeline != NULL)
-		drain(worker, canceled ? CANCEL_DRAIN : worker->link_options->timeout);
-	if (canceled && rexp_progress_cancel_reason(worker->progress, &error))
-		canceled = error.sqlstate == ERRCODE_QUERY_CANCELED;
-	finish(worker, canceled ? REXP_STATE_CANCELED : REXP_STATE_FAILED, &error);
+		drain(worker, is_sent_away(edata->sqlerrcode) ? CANCEL_DRAIN :
+			  worker->link_options->timeout);
+	finish(worker, state_after(worker, &error), &error);
 }
 
 /* Copy the arguments from the caller's segment, which it then lets go of. */
@@ -311,6 +337,7 @@ rexp_worker_main(Datum arg)
 	MemoryContextSwitchTo(old);
 
 	rexp_session_connect(&worker->session);
+	worker->connected = true;
 
 	PG_TRY();
 	{
