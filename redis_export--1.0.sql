@@ -83,12 +83,13 @@ CREATE FUNCTION redis_json_export(
 	on_error text DEFAULT 'stop',
 	reject_limit bigint DEFAULT NULL,
 	retry_timeout interval DEFAULT '5 min',
+	wait_replicas int DEFAULT 0,
 	wait boolean DEFAULT true)
 RETURNS redis_export_progress
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION redis_json_export(text, text, int, name, name, text, text[], interval, int, text, bigint, interval, boolean) IS
+COMMENT ON FUNCTION redis_json_export(text, text, int, name, name, text, text[], interval, int, text, bigint, interval, int, boolean) IS
 'export the rows of a query to Redis, one JSON.SET a row';
 
 CREATE FUNCTION redis_export_wait(job bigint, timeout interval DEFAULT NULL)
@@ -107,6 +108,14 @@ LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION redis_export_cancel(bigint) IS
 'cancel an export';
 
+CREATE FUNCTION redis_export_set_rate(job bigint, rate int)
+RETURNS boolean
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_export_set_rate(bigint, int) IS
+'let an export write at most this many rows a second from now on, or any number for null';
+
 -- Talking to Redis
 
 CREATE FUNCTION redis_command(server name, VARIADIC words "any")
@@ -119,8 +128,9 @@ COMMENT ON FUNCTION redis_command(name, "any") IS
 
 -- What writes to Redis, or stops who does, is for whom it is granted to
 
-REVOKE ALL ON FUNCTION redis_json_export(text, text, int, name, name, text, text[], interval, int, text, bigint, interval, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_json_export(text, text, int, name, name, text, text[], interval, int, text, bigint, interval, int, boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_failures(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_wait(bigint, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_cancel(bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_set_rate(bigint, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_command(name, "any") FROM PUBLIC;

@@ -21,6 +21,9 @@ SELECT error_of($x$SELECT redis_json_export('SELECT * FROM people', 'p:#{id}', t
 SELECT error_of($x$SELECT redis_json_export('SELECT * FROM people', 'p:#{id}', ttl => '10 microseconds')$x$);
 SELECT error_of($x$SELECT redis_json_export('SELECT * FROM people', 'p:#{id}', ttl => '1000 years')$x$);
 SELECT error_of($x$SELECT redis_json_export('SELECT * FROM people', 'p:#{id}', retry_timeout => '-1 s')$x$);
+SELECT error_of($x$SELECT redis_json_export('SELECT * FROM people', 'p:#{id}', wait_replicas => -1)$x$);
+SELECT error_of($x$SELECT redis_json_export('SELECT * FROM people', 'p:#{id}', wait_replicas => NULL)$x$);
+SELECT error_of($x$SELECT redis_export_set_rate(1, 0)$x$);
 SELECT error_of($x$SELECT redis_json_export('SELECT * FROM people', 'p:#{id}', on_error => 'skip')$x$);
 SELECT error_of($x$SELECT redis_json_export('SELECT * FROM people', 'p:#{id}', reject_limit => 5)$x$);
 SELECT error_of($x$SELECT redis_json_export('SELECT * FROM people', 'p:#{id}', on_error => 'ignore', reject_limit => 0)$x$);
@@ -62,6 +65,7 @@ SELECT error_of($x$SELECT redis_command('nowhere', 'PING')$x$);
 
 -- jobs that are not there
 SELECT redis_export_cancel(4711);
+SELECT redis_export_set_rate(4711, 100);
 SELECT error_of($x$SELECT redis_export_wait(4711)$x$);
 SELECT error_of($x$SELECT * FROM redis_export_failures(4711)$x$);
 SELECT redis_export_cancel(NULL) IS NULL AS cancel, redis_export_wait(NULL) IS NULL AS wait;

@@ -436,6 +436,7 @@ rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 	info.command = job->command;
 	info.key_template = job->encoding.key_template;
 	info.query = job->query;
+	info.rate = job->pipeline.rate;
 
 	arguments = share_arguments(job, &session);
 	launch.job = rexp_progress_reserve(&info, &slot);
@@ -496,6 +497,37 @@ rexp_job_wait(int64 job, int64 timeout, RexpJobStatus *status)
 }
 
 /*
+ * may_control
+ *	  May the current user cancel the job, or change it?  An error if not; false
+ *	  if there is no such job.
+ */
+static bool
+may_control(int64 job)
+{
+	RexpJobStatus status;
+	Oid			owner;
+
+	if (!rexp_progress_look(job, &status))
+		return false;
+	owner = status.info.session_user;
+	if ((superuser_arg(owner) && !superuser()) ||
+		(!has_privs_of_role(GetUserId(), owner) &&
+		 !has_privs_of_role(GetUserId(), ROLE_PG_SIGNAL_BACKEND)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to control export job " INT64_FORMAT, job),
+				 errdetail("It takes the rights of pg_cancel_backend() over the role that started the job.")));
+	return true;
+}
+
+static void
+warn_not_running(int64 job)
+{
+	ereport(WARNING,
+			(errmsg("export job " INT64_FORMAT " is not running", job)));
+}
+
+/*
  * rexp_job_cancel
  *	  Cancel a job.  False, with a warning, if it does not run.
  *
@@ -505,27 +537,30 @@ rexp_job_wait(int64 job, int64 timeout, RexpJobStatus *status)
 bool
 rexp_job_cancel(int64 job)
 {
-	RexpJobStatus status;
 	RexpError	reason;
-	Oid			owner;
 
-	if (rexp_progress_look(job, &status))
+	if (may_control(job))
 	{
-		owner = status.info.session_user;
-		if ((superuser_arg(owner) && !superuser()) ||
-			(!has_privs_of_role(GetUserId(), owner) &&
-			 !has_privs_of_role(GetUserId(), ROLE_PG_SIGNAL_BACKEND)))
-			ereport(ERROR,
-					(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-					 errmsg("permission denied to cancel export job " INT64_FORMAT, job),
-					 errdetail("It takes the rights of pg_cancel_backend() over the role that started the job.")));
 		rexp_error_set(&reason, ERRCODE_QUERY_CANCELED,
 					   "the export was canceled by role \"%s\"",
 					   GetUserNameFromId(GetUserId(), false));
 		if (rexp_progress_signal(job, SIGINT, &reason))
 			return true;
 	}
-	ereport(WARNING,
-			(errmsg("export job " INT64_FORMAT " is not running", job)));
+	warn_not_running(job);
+	return false;
+}
+
+/*
+ * rexp_job_set_rate
+ *	  Let a job send so many rows a second from now on, 0 for no limit.  Rights
+ *	  and result are as with rexp_job_cancel().
+ */
+bool
+rexp_job_set_rate(int64 job, int rate)
+{
+	if (may_control(job) && rexp_progress_set_rate(job, rate))
+		return true;
+	warn_not_running(job);
 	return false;
 }

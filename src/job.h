@@ -28,6 +28,7 @@ extern int	rexp_notice_interval;	/* seconds; the GUC */
 extern void rexp_job_run(const RexpJob *job, RexpJobStatus *status);
 extern void rexp_job_wait(int64 job, int64 timeout, RexpJobStatus *status);
 extern bool rexp_job_cancel(int64 job);
+extern bool rexp_job_set_rate(int64 job, int rate);
 
 extern PGDLLEXPORT void rexp_worker_main(Datum arg);
 

@@ -12,10 +12,11 @@
  *	   filling  ->  [ batch | batch | batch | batch ]  ->  gone
  *						 ^ sender			^ receiver
  *
- * The order of commands on the wire is that of the flights: one for the writes
- * of each batch and, if rows have an expiry, one more for its expiries, which
- * is queued only when its writes are answered: after a write that was refused,
- * an expiry sent along would hit the value of somebody else.
+ * The order of commands on the wire is that of the flights.  A batch has one for
+ * its writes, then, if rows have an expiry, one for the expiries, and then, if
+ * replicas are to have them, one WAIT.  Each is queued only when the one before
+ * is answered: after a write that was refused, an expiry sent along would hit
+ * the value of somebody else.
  *
  * The state of the whole ("flow") is one of these:
  *
@@ -61,6 +62,9 @@
 /* A batch that is older than this (ms) is sent though it is not full. */
 #define BATCH_AGE 100
 
+/* How long a WAIT holds up what follows it, at most (ms). */
+#define REPLICAS_TIME 1000
+
 /* Milliseconds between attempts: the first time, and at most. */
 #define BACKOFF_FIRST 50
 #define BACKOFF_MOST 2000
@@ -76,6 +80,7 @@ typedef enum RowState
 	ROW_REFUSED,				/* to be sent again */
 	ROW_WRITTEN,				/* the expiry is to be sent */
 	ROW_EXPIRING,				/* the expiry is with Redis */
+	ROW_HELD,					/* the replicas are to answer */
 	ROW_DONE,
 	ROW_FAILED
 } RowState;
@@ -91,21 +96,37 @@ typedef struct Row
 	bool		in_doubt;		/* may be in Redis from an earlier attempt */
 } Row;
 
+/* The WAIT of a batch. */
+typedef enum WaitState
+{
+	WAIT_NONE,
+	WAIT_DUE,
+	WAIT_SENT
+} WaitState;
+
 typedef struct Batch
 {
 	RexpBuffer	data;			/* the commands */
-	RexpBuffer	expiries;
+	RexpBuffer	sequel;			/* the expiries, later the WAIT */
+	WaitState	wait;
 	Row		   *rows;
 	int			nrows;
 	int			row_capacity;
 	int			open;			/* rows that are not settled */
 } Batch;
 
+typedef enum FlightKind
+{
+	FLIGHT_WRITES,				/* a command for each row */
+	FLIGHT_EXPIRIES,			/* one for each row that is written */
+	FLIGHT_REPLICAS				/* one for the whole batch */
+} FlightKind;
+
 /* Commands of one batch on the wire. */
 typedef struct Flight
 {
 	Batch	   *batch;
-	bool		expiry;			/* the second flight of its rows */
+	FlightKind	kind;
 } Flight;
 
 typedef enum Flow
@@ -152,10 +173,10 @@ struct RexpPipeline
 
 	Flight		flights[MAX_FLIGHTS];
 	int			nflights;		/* the first is the one that is received */
-	int			receive_row;
+	int			receive_at;		/* command, which is a row but for a WAIT */
 	int			send_flight;
-	int			send_row;
-	size_t		send_offset;	/* bytes of that row handed to the kernel */
+	int			send_at;		/* command */
+	size_t		send_offset;	/* bytes of it handed to the kernel */
 	int			outstanding;	/* commands with Redis */
 
 	double		tokens;			/* rows that the rate allows now */
@@ -182,29 +203,77 @@ row_is_settled(const Row *row)
 	return row->state == ROW_DONE || row->state == ROW_FAILED;
 }
 
-/* Is it this row's turn in the flight, for the sender? */
-static bool
-row_is_due(const Flight *flight, const Row *row)
+/*
+ * Commands of a flight
+ */
+
+static int
+command_count(const Flight *flight)
 {
-	return row->state == (flight->expiry ? ROW_WRITTEN : ROW_WAITING);
+	return flight->kind == FLIGHT_REPLICAS ? 1 : flight->batch->nrows;
 }
 
-/* Is this row's answer, in the flight, still to come? */
+/* Is it this command's turn, for the sender? */
 static bool
-row_is_open(const Flight *flight, const Row *row)
+command_is_due(const Flight *flight, int at)
 {
-	return row_is_due(flight, row) ||
-		row->state == (flight->expiry ? ROW_EXPIRING : ROW_SENT);
+	if (flight->kind == FLIGHT_REPLICAS)
+		return flight->batch->wait == WAIT_DUE;
+	return flight->batch->rows[at].state ==
+		(flight->kind == FLIGHT_EXPIRIES ? ROW_WRITTEN : ROW_WAITING);
 }
 
+/* Is the answer to this command still to come? */
+static bool
+command_is_open(const Flight *flight, int at)
+{
+	if (flight->kind == FLIGHT_REPLICAS)
+		return flight->batch->wait != WAIT_NONE;
+	return command_is_due(flight, at) ||
+		flight->batch->rows[at].state ==
+		(flight->kind == FLIGHT_EXPIRIES ? ROW_EXPIRING : ROW_SENT);
+}
+
+/* The command is with Redis. */
+static void
+command_sent(const Flight *flight, int at)
+{
+	if (flight->kind == FLIGHT_REPLICAS)
+		flight->batch->wait = WAIT_SENT;
+	else
+		flight->batch->rows[at].state =
+			flight->kind == FLIGHT_EXPIRIES ? ROW_EXPIRING : ROW_SENT;
+}
+
+static const RexpBuffer *
+command_buffer(const Flight *flight)
+{
+	return flight->kind == FLIGHT_WRITES ? &flight->batch->data : &flight->batch->sequel;
+}
+
+/* Where the command begins in that buffer; past the last, where it ends. */
 static size_t
-command_start(const Flight *flight, int row)
+command_start(const Flight *flight, int at)
 {
-	const Batch *batch = flight->batch;
+	if (at >= command_count(flight))
+		return command_buffer(flight)->len;
+	switch (flight->kind)
+	{
+		case FLIGHT_WRITES:
+			return flight->batch->rows[at].start;
+		case FLIGHT_EXPIRIES:
+			return flight->batch->rows[at].expiry_start;
+		default:
+			return 0;
+	}
+}
 
-	if (flight->expiry)
-		return row < batch->nrows ? batch->rows[row].expiry_start : batch->expiries.len;
-	return row < batch->nrows ? batch->rows[row].start : batch->data.len;
+/* Is this row's data with Redis, and the row not settled? */
+static bool
+row_is_with_redis(const Row *row)
+{
+	return row->state == ROW_SENT || row->state == ROW_WRITTEN ||
+		row->state == ROW_EXPIRING || row->state == ROW_HELD;
 }
 
 /* The second word of a row's command. */
@@ -249,7 +318,7 @@ rexp_pipeline_create(const RexpPipelineOptions *options, RexpLink *link,
 		Batch	   *batch = &p->ring[i];
 
 		rexp_buffer_init(&batch->data, 64 * 1024);
-		rexp_buffer_init(&batch->expiries, 64);
+		rexp_buffer_init(&batch->sequel, 64);
 		batch->row_capacity = Min(options->batch, 500);
 		batch->rows = palloc(sizeof(Row) * batch->row_capacity);
 	}
@@ -418,11 +487,11 @@ begin_backoff(RexpPipeline *p)
 }
 
 static void
-add_flight(RexpPipeline *p, Batch *batch, bool expiry)
+add_flight(RexpPipeline *p, Batch *batch, FlightKind kind)
 {
 	Assert(p->nflights < MAX_FLIGHTS);
 	p->flights[p->nflights].batch = batch;
-	p->flights[p->nflights].expiry = expiry;
+	p->flights[p->nflights].kind = kind;
 	p->nflights++;
 }
 
@@ -439,7 +508,7 @@ rewind_window(RexpPipeline *p)
 	bool		found = false;
 
 	p->nflights = 0;
-	p->receive_row = p->send_flight = p->send_row = 0;
+	p->receive_at = p->send_flight = p->send_at = 0;
 	p->send_offset = 0;
 	p->outstanding = 0;
 	for (int i = 0; i < p->queued; i++)
@@ -457,32 +526,38 @@ rewind_window(RexpPipeline *p)
 			found = true;
 			if (row->state == ROW_DONE)
 				batch->open++;
-			if (row->state == ROW_SENT || row->state == ROW_WRITTEN ||
-				row->state == ROW_EXPIRING)
+			if (row_is_with_redis(row))
 				row->in_doubt = true;
 			row->state = ROW_WAITING;
 		}
-		add_flight(p, batch, false);
+		batch->wait = WAIT_NONE;
+		add_flight(p, batch, FLIGHT_WRITES);
 	}
 	advance_receiver(p);
 	retire_batches(p);
 }
 
-/* The row that the connection broke at, if any, and its batch. */
+/* The row that the connection broke at, if it was one, and its batch. */
 static Row *
 first_in_line(RexpPipeline *p, Batch **batch)
 {
+	const Flight *flight = NULL;
+	int			at = 0;
+
 	if (p->outstanding > 0)
 	{
-		*batch = p->flights[0].batch;
-		return &(*batch)->rows[p->receive_row];
+		flight = &p->flights[0];
+		at = p->receive_at;
 	}
-	if (p->send_offset > 0)
+	else if (p->send_offset > 0)
 	{
-		*batch = p->flights[p->send_flight].batch;
-		return &(*batch)->rows[p->send_row];
+		flight = &p->flights[p->send_flight];
+		at = p->send_at;
 	}
-	return NULL;
+	if (flight == NULL || flight->kind == FLIGHT_REPLICAS)
+		return NULL;
+	*batch = flight->batch;
+	return &flight->batch->rows[at];
 }
 
 /*
@@ -537,30 +612,66 @@ connection_lost(RexpPipeline *p, const RexpError *why, bool cut)
 static void
 queue_expiries(RexpPipeline *p, Batch *batch)
 {
+	RexpBuffer *out = &batch->sequel;
 	bool		any = false;
 	char		ttl[32];
 
 	snprintf(ttl, sizeof(ttl), INT64_FORMAT, p->options.ttl);
-	batch->expiries.len = 0;
+	out->len = 0;
 	for (int i = 0; i < batch->nrows; i++)
 	{
 		Row		   *row = &batch->rows[i];
 		const char *key;
 		size_t		key_len;
 
-		row->expiry_start = batch->expiries.len;
+		row->expiry_start = out->len;
 		if (row->state != ROW_WRITTEN)
 			continue;
 		any = true;
 		row_key(batch, row, &key, &key_len);
-		rexp_resp_header(&batch->expiries, '*', p->options.ttl > 0 ? 3 : 2);
-		rexp_resp_word(&batch->expiries, p->options.ttl > 0 ? "PEXPIRE" : "PERSIST");
-		rexp_resp_bulk(&batch->expiries, key, key_len);
+		rexp_resp_header(out, '*', p->options.ttl > 0 ? 3 : 2);
+		rexp_resp_word(out, p->options.ttl > 0 ? "PEXPIRE" : "PERSIST");
+		rexp_resp_bulk(out, key, key_len);
 		if (p->options.ttl > 0)
-			rexp_resp_word(&batch->expiries, ttl);
+			rexp_resp_word(out, ttl);
 	}
 	if (any)
-		add_flight(p, batch, true);
+		add_flight(p, batch, FLIGHT_EXPIRIES);
+}
+
+/* Ask whether the replicas have the rows of a batch that the master has. */
+static void
+queue_wait(RexpPipeline *p, Batch *batch)
+{
+	RexpBuffer *out = &batch->sequel;
+	bool		any = false;
+	char		number[32];
+
+	for (int i = 0; i < batch->nrows; i++)
+		any |= batch->rows[i].state == ROW_HELD;
+	if (!any)
+		return;
+	out->len = 0;
+	rexp_resp_header(out, '*', 3);
+	rexp_resp_word(out, "WAIT");
+	snprintf(number, sizeof(number), "%d", p->options.wait_replicas);
+	rexp_resp_word(out, number);
+	snprintf(number, sizeof(number), "%d", Min(REPLICAS_TIME, p->timeout / 2));
+	rexp_resp_word(out, number);
+	batch->wait = WAIT_DUE;
+	add_flight(p, batch, FLIGHT_REPLICAS);
+}
+
+/* A flight is through: what comes next for its batch? */
+static void
+queue_sequel(RexpPipeline *p, const Flight *flight)
+{
+	if (p->flow != FLOW_OPEN && p->flow != FLOW_STOP)
+		return;
+	if (flight->kind == FLIGHT_WRITES && p->options.expire)
+		queue_expiries(p, flight->batch);
+	else if (flight->kind != FLIGHT_REPLICAS && p->options.wait_replicas > 0)
+		queue_wait(p, flight->batch);
 }
 
 /* Batches all of whose rows are settled leave the window. */
@@ -575,7 +686,7 @@ retire_batches(RexpPipeline *p)
 			(p->nflights > 0 && p->flights[0].batch == batch))
 			return;
 		p->queued_bytes -= batch->data.len;
-		batch->data.len = batch->expiries.len = 0;
+		batch->data.len = batch->sequel.len = 0;
 		batch->nrows = 0;
 		if (batch->data.capacity > 2 * BATCH_BYTES)
 		{
@@ -590,7 +701,7 @@ retire_batches(RexpPipeline *p)
 	}
 }
 
-/* Go to the next row whose answer is to come, past flights that are through. */
+/* Go to the next command whose answer is to come, past flights that are through. */
 static void
 advance_receiver(RexpPipeline *p)
 {
@@ -598,43 +709,62 @@ advance_receiver(RexpPipeline *p)
 	{
 		Flight		flight = p->flights[0];
 
-		while (p->receive_row < flight.batch->nrows &&
-			   !row_is_open(&flight, &flight.batch->rows[p->receive_row]))
-			p->receive_row++;
-		if (p->receive_row < flight.batch->nrows)
+		while (p->receive_at < command_count(&flight) &&
+			   !command_is_open(&flight, p->receive_at))
+			p->receive_at++;
+		if (p->receive_at < command_count(&flight))
 			return;
 
 		p->nflights--;
 		memmove(p->flights, p->flights + 1, sizeof(Flight) * p->nflights);
-		p->receive_row = 0;
+		p->receive_at = 0;
 		if (p->send_flight > 0)
 			p->send_flight--;
 		else
 		{
-			p->send_row = 0;
+			p->send_at = 0;
 			p->send_offset = 0;
 		}
-		if (p->options.expire && !flight.expiry &&
-			(p->flow == FLOW_OPEN || p->flow == FLOW_STOP))
-			queue_expiries(p, flight.batch);
+		queue_sequel(p, &flight);
 		retire_batches(p);
 	}
 }
 
-/* What the reply says of the row it answers. */
+/* What the reply says of the command it answers. */
 static RexpAnswer
 judge(RexpPipeline *p, const Flight *flight, const RexpReply *reply,
 	  RexpError *error)
 {
+	if (flight->kind == FLIGHT_REPLICAS)
+	{
+		if (reply->type == REXP_REPLY_ERROR)
+		{
+			RexpAnswer	answer = rexp_answer_to(reply->text, reply->len, error);
+
+			/* it is no row's fault: a replica, say, takes no WAIT */
+			return answer == REXP_ANSWER_ROW ? REXP_ANSWER_RECONNECT : answer;
+		}
+		if (reply->type == REXP_REPLY_INTEGER &&
+			reply->integer < p->options.wait_replicas)
+		{
+			rexp_error_set(error, ERRCODE_CANNOT_CONNECT_NOW,
+						   "only " INT64_FORMAT " of %d replicas of Redis have acknowledged the rows",
+						   reply->integer, p->options.wait_replicas);
+			rexp_error_hint(error, "See that the replicas are up, or export with a smaller wait_replicas.");
+			return REXP_ANSWER_LATER;
+		}
+		return REXP_ANSWER_DONE;
+	}
 	if (reply->type == REXP_REPLY_ERROR)
 		return rexp_answer_to(reply->text, reply->len, error);
-	if (!flight->expiry && reply->type == REXP_REPLY_NIL && p->options.nil_is_failure)
+	if (flight->kind == FLIGHT_WRITES && reply->type == REXP_REPLY_NIL &&
+		p->options.nil_is_failure)
 	{
 		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
 					   "Redis answered nil: the document has no place for the path");
 		return REXP_ANSWER_ROW;
 	}
-	if (flight->expiry && p->options.ttl > 0 &&
+	if (flight->kind == FLIGHT_EXPIRIES && p->options.ttl > 0 &&
 		reply->type == REXP_REPLY_INTEGER && reply->integer == 0)
 	{
 		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
@@ -644,40 +774,70 @@ judge(RexpPipeline *p, const Flight *flight, const RexpReply *reply,
 	return REXP_ANSWER_DONE;
 }
 
-/* Take one reply for the row that is first in line. */
+/* What was asked for the row at hand is done; is it settled by that? */
+static void
+row_went_well(RexpPipeline *p, const Flight *flight, Row *row)
+{
+	if (flight->kind == FLIGHT_WRITES && p->options.expire)
+		row->state = ROW_WRITTEN;
+	else if (p->options.wait_replicas > 0)
+		row->state = ROW_HELD;
+	else
+	{
+		settle_done(p, flight->batch, row);
+		return;
+	}
+	p->alone = false;
+}
+
+/* The replicas have all rows of the batch that the master has. */
+static void
+replicas_went_well(RexpPipeline *p, Batch *batch)
+{
+	for (int i = 0; i < batch->nrows; i++)
+	{
+		if (batch->rows[i].state == ROW_HELD)
+			settle_done(p, batch, &batch->rows[i]);
+	}
+}
+
+/* Take one reply for the command that is first in line. */
 static void
 take_reply(RexpPipeline *p, const RexpReply *reply)
 {
 	Flight		flight = p->flights[0];
-	Row		   *row = &flight.batch->rows[p->receive_row];
+	Row		   *row = flight.kind == FLIGHT_REPLICAS ? NULL :
+		&flight.batch->rows[p->receive_at];
 	RexpError	error;
 	RexpAnswer	answer = judge(p, &flight, reply, &error);
 
 	p->outstanding--;
+	if (row == NULL)
+		flight.batch->wait = WAIT_NONE;
 	switch (answer)
 	{
 		case REXP_ANSWER_DONE:
-			if (p->options.expire && !flight.expiry)
-			{
-				row->state = ROW_WRITTEN;
-				p->alone = false;
-			}
+			if (row != NULL)
+				row_went_well(p, &flight, row);
 			else
-				settle_done(p, flight.batch, row);
+				replicas_went_well(p, flight.batch);
 			break;
 		case REXP_ANSWER_ROW:
 			settle_failed(p, flight.batch, row, &error);
 			break;
 		case REXP_ANSWER_LATER:
 		case REXP_ANSWER_RECONNECT:
-			row->state = ROW_REFUSED;
-			row->in_doubt |= flight.expiry;
-			begin_drain(p, &error, answer == REXP_ANSWER_RECONNECT);
-			break;
 		case REXP_ANSWER_FATAL:
-			row->state = ROW_REFUSED;
-			row->in_doubt |= flight.expiry;
-			stop(p, &error);
+			if (row != NULL)
+			{
+				/* what was asked before may be there */
+				row->in_doubt |= flight.kind == FLIGHT_EXPIRIES;
+				row->state = ROW_REFUSED;
+			}
+			if (answer == REXP_ANSWER_FATAL)
+				stop(p, &error);
+			else
+				begin_drain(p, &error, answer == REXP_ANSWER_RECONNECT);
 			break;
 	}
 	advance_receiver(p);
@@ -743,20 +903,27 @@ receive(RexpPipeline *p, RexpError *error)
  * Sending
  */
 
-/* Rows of the flight that may be sent now, the one begun included. */
+/* Does anything follow a row's write? */
+static bool
+has_sequel(const RexpPipeline *p)
+{
+	return p->options.expire || p->options.wait_replicas > 0;
+}
+
+/* Commands of the flight that may be sent now, the one begun included. */
 static int
-rows_allowed(RexpPipeline *p, const Flight *flight)
+commands_allowed(RexpPipeline *p, const Flight *flight)
 {
 	int			begun = p->send_offset > 0 ? 1 : 0;
 
 	/* if others shall follow, a command begun must be sent to its end */
 	if (p->flow == FLOW_STOP)
-		return !p->options.expire ? 0 : flight->expiry ? PG_INT32_MAX : begun;
+		return !has_sequel(p) ? 0 : flight->kind != FLIGHT_WRITES ? PG_INT32_MAX : begun;
 	if (p->flow != FLOW_OPEN)
 		return p->flow == FLOW_DRAIN ? begun : 0;
 	if (p->alone)
 		return p->outstanding == 0 ? 1 : 0;
-	if (p->options.rate > 0 && !flight->expiry)
+	if (p->options.rate > 0 && flight->kind == FLIGHT_WRITES)
 	{
 		TimestampTz now = GetCurrentTimestamp();
 		double		most = Max(1.0, p->options.rate / 20.0);
@@ -777,13 +944,13 @@ advance_sender(RexpPipeline *p)
 	{
 		const Flight *flight = &p->flights[p->send_flight];
 
-		while (p->send_row < flight->batch->nrows &&
-			   !row_is_due(flight, &flight->batch->rows[p->send_row]))
-			p->send_row++;
-		if (p->send_row < flight->batch->nrows)
+		while (p->send_at < command_count(flight) &&
+			   !command_is_due(flight, p->send_at))
+			p->send_at++;
+		if (p->send_at < command_count(flight))
 			return true;
 		p->send_flight++;
-		p->send_row = 0;
+		p->send_at = 0;
 	}
 	return false;
 }
@@ -792,7 +959,7 @@ static bool
 has_output(RexpPipeline *p)
 {
 	return advance_sender(p) &&
-		rows_allowed(p, &p->flights[p->send_flight]) > 0;
+		commands_allowed(p, &p->flights[p->send_flight]) > 0;
 }
 
 /* Send a piece.  Returns the number of bytes, or -1 after a loss. */
@@ -800,9 +967,8 @@ static ssize_t
 send_piece(RexpPipeline *p, RexpError *error)
 {
 	const Flight *flight;
-	const RexpBuffer *buffer;
+	bool		metered;
 	int			allowed;
-	int			row;
 	size_t		from;
 	size_t		to;
 	ssize_t		sent;
@@ -810,17 +976,16 @@ send_piece(RexpPipeline *p, RexpError *error)
 	if (!advance_sender(p))
 		return 0;
 	flight = &p->flights[p->send_flight];
-	allowed = rows_allowed(p, flight);
+	allowed = commands_allowed(p, flight);
 	if (allowed <= 0)
 		return 0;
 
 	/* a run of commands that lie side by side and are all due */
-	buffer = flight->expiry ? &flight->batch->expiries : &flight->batch->data;
-	from = to = command_start(flight, p->send_row) + p->send_offset;
-	for (row = p->send_row; row < flight->batch->nrows && to - from < SEND_SIZE &&
-		 allowed > 0 && row_is_due(flight, &flight->batch->rows[row]); row++, allowed--)
-		to = command_start(flight, row + 1);
-	sent = rexp_link_send(p->link, buffer->data + from,
+	from = to = command_start(flight, p->send_at) + p->send_offset;
+	for (int at = p->send_at; at < command_count(flight) && to - from < SEND_SIZE &&
+		 allowed > 0 && command_is_due(flight, at); at++, allowed--)
+		to = command_start(flight, at + 1);
+	sent = rexp_link_send(p->link, command_buffer(flight)->data + from,
 						  Min(to - from, SEND_SIZE), error);
 	if (sent <= 0)
 		return sent;
@@ -828,26 +993,27 @@ send_piece(RexpPipeline *p, RexpError *error)
 	p->counters.bytes_sent += sent;
 	if (p->outstanding == 0 && p->send_offset == 0 && p->delay == 0)
 		p->waiting_since = GetCurrentTimestamp();
-	if (p->options.rate > 0 && !flight->expiry && p->send_offset == 0)
+	metered = p->options.rate > 0 && flight->kind == FLIGHT_WRITES;
+	if (metered && p->send_offset == 0)
 		p->tokens -= 1;
 	to = from + sent;
 	for (;;)
 	{
-		size_t		start = command_start(flight, p->send_row);
-		size_t		end = command_start(flight, p->send_row + 1);
+		size_t		start = command_start(flight, p->send_at);
+		size_t		end = command_start(flight, p->send_at + 1);
 
 		if (to < end)
 		{
 			p->send_offset = to - start;
 			return sent;
 		}
-		flight->batch->rows[p->send_row].state = flight->expiry ? ROW_EXPIRING : ROW_SENT;
+		command_sent(flight, p->send_at);
 		p->outstanding++;
-		p->send_row++;
+		p->send_at++;
 		p->send_offset = 0;
 		if (to == end)
 			return sent;
-		if (p->options.rate > 0 && !flight->expiry)
+		if (metered)
 			p->tokens -= 1;
 	}
 }
@@ -885,9 +1051,12 @@ static void
 exchange(RexpPipeline *p, bool may_wait)
 {
 	RexpError	error;
-	ssize_t		received = receive(p, &error);
+	ssize_t		received;
 	ssize_t		sent = 0;
 	TimestampTz now;
+
+	p->options.rate = rexp_progress_rate(p->progress);
+	received = receive(p, &error);
 
 	if (received >= 0)
 	{
@@ -1029,7 +1198,7 @@ step_backoff(RexpPipeline *p, bool may_wait)
 
 /*
  * Once, when the job has failed: rows that were not sent will not be.  One that
- * was begun is sent to its end if expiries may have to follow.
+ * was begun is sent to its end if something may have to follow.
  */
 static void
 drop_unsent(RexpPipeline *p)
@@ -1041,10 +1210,10 @@ drop_unsent(RexpPipeline *p)
 	{
 		Batch	   *batch = p->flights[i].batch;
 
-		for (int j = 0; j < batch->nrows && !p->flights[i].expiry; j++)
+		for (int j = 0; j < batch->nrows && p->flights[i].kind == FLIGHT_WRITES; j++)
 		{
-			bool		begun = i == p->send_flight && j == p->send_row &&
-				p->send_offset > 0 && p->options.expire;
+			bool		begun = i == p->send_flight && j == p->send_at &&
+				p->send_offset > 0 && has_sequel(p);
 
 			if (batch->rows[j].state == ROW_WAITING && !begun)
 				batch->rows[j].state = ROW_REFUSED;
@@ -1136,7 +1305,7 @@ dispatch(RexpPipeline *p)
 		p->queued++;
 		p->queued_bytes += batch->data.len;
 		p->looked_at = 0;
-		add_flight(p, batch, false);
+		add_flight(p, batch, FLIGHT_WRITES);
 	}
 	step(p, false);
 	while (window_is_full(p) && !has_failed(p))
@@ -1300,8 +1469,7 @@ rexp_pipeline_close(RexpPipeline *p)
 
 			if (row->counted || row_is_settled(row))
 				continue;
-			if (row->in_doubt || row->state == ROW_SENT ||
-				row->state == ROW_WRITTEN || row->state == ROW_EXPIRING)
+			if (row->in_doubt || row_is_with_redis(row))
 				p->counters.rows_in_doubt++;
 			else
 				p->counters.rows_read--;

@@ -14,14 +14,16 @@
 typedef struct RexpPipelineOptions
 {
 	int			batch;			/* rows */
-	int			rate;			/* rows a second, or 0 for no limit */
-	bool		ignore_errors;	/* go on after a failed row … */
-	int64		reject_limit;	/* … up to so many of them; -1: any number */
+	int			rate;			/* rows a second, or 0 for no limit; the job's
+								 * slot may say another later */
+	bool		ignore_errors;	/* go on after a failed row ... */
+	int64		reject_limit;	/* ... up to so many of them; -1: any number */
 	int64		retry_timeout;	/* milliseconds since the last row that was
 								 * acknowledged */
 	bool		nil_is_failure; /* what nil means to the command */
-	bool		expire;			/* set or remove an expiry: … */
-	int64		ttl;			/* … milliseconds, 0 removes it */
+	bool		expire;			/* set or remove an expiry: ... */
+	int64		ttl;			/* ... milliseconds, 0 removes it */
+	int			wait_replicas;	/* that must have a row before it counts */
 } RexpPipelineOptions;
 
 typedef struct RexpPipeline RexpPipeline;

@@ -70,6 +70,7 @@ typedef struct Slot
 	char		command[COMMAND_SIZE];
 	char		key_template[TEMPLATE_SIZE];
 	char		query[QUERY_SIZE];
+	pg_atomic_uint32 rate;		/* rows a second, 0: no limit */
 	int64		rows_estimated;
 	TimestampTz started_at;
 	TimestampTz finished_at;
@@ -110,6 +111,7 @@ init_segment(void *address)
 	{
 		LWLockInitialize(&new->slots[i].lock, new->tranche);
 		SpinLockInit(&new->slots[i].mutex);
+		pg_atomic_init_u32(&new->slots[i].rate, 0);
 	}
 }
 
@@ -152,7 +154,7 @@ lock_slot(int64 job, LWLockMode mode)
 }
 
 static void
-wake_launcher(int pid)
+wake(int pid)
 {
 	PGPROC	   *proc = pid != 0 ? BackendPidGetProc(pid) : NULL;
 
@@ -215,6 +217,7 @@ rexp_progress_reserve(const RexpJobInfo *info, int *number)
 	rexp_clip(slot->key_template, sizeof(slot->key_template), info->key_template,
 			  strlen(info->key_template));
 	rexp_clip(slot->query, sizeof(slot->query), info->query, strlen(info->query));
+	pg_atomic_write_u32(&slot->rate, info->rate);
 	slot->rows_estimated = -1;
 	slot->started_at = GetCurrentTimestamp();
 	slot->finished_at = 0;
@@ -292,7 +295,7 @@ rexp_progress_taken(RexpProgress *progress)
 	LWLockAcquire(&slot->lock, LW_EXCLUSIVE);
 	slot->taken = true;
 	LWLockRelease(&slot->lock);
-	wake_launcher(slot->launcher);
+	wake(slot->launcher);
 }
 
 void
@@ -317,7 +320,7 @@ rexp_progress_state(RexpProgress *progress, RexpState state, const RexpError *er
 		slot->error = *error;
 	LWLockRelease(&slot->lock);
 	if (error != NULL)
-		wake_launcher(slot->launcher);
+		wake(slot->launcher);
 }
 
 /* Show the ledger. */
@@ -360,6 +363,13 @@ rexp_progress_failure(RexpProgress *progress, int64 row, const char *key,
 	LWLockRelease(&slot->lock);
 }
 
+/* Rows a second that the worker may send now; 0 for no limit. */
+int
+rexp_progress_rate(RexpProgress *progress)
+{
+	return (int) pg_atomic_read_u32(&progress->slot->rate);
+}
+
 /* Did who cancelled the job say why?  Then that is the job's error. */
 bool
 rexp_progress_cancel_reason(RexpProgress *progress, RexpError *reason)
@@ -394,7 +404,7 @@ rexp_progress_finish(RexpProgress *progress, RexpState state,
 		set_final(slot, state, error);
 	}
 	LWLockRelease(&slot->lock);
-	wake_launcher(slot->launcher);
+	wake(slot->launcher);
 }
 
 /* The slot is locked: copy it, texts palloc'd. */
@@ -480,6 +490,25 @@ rexp_progress_signal(int64 job, int signal, const RexpError *reason)
 			kill(slot->pid, signal);
 	}
 	LWLockRelease(&slot->lock);
+	return running;
+}
+
+/* Let a job send so many rows a second from now on; false if it has ended. */
+bool
+rexp_progress_set_rate(int64 job, int rate)
+{
+	Slot	   *slot = lock_slot(job, LW_EXCLUSIVE);
+	bool		running;
+	int			pid;
+
+	if (slot == NULL)
+		return false;
+	running = !rexp_state_is_final(slot->state);
+	if (running)
+		pg_atomic_write_u32(&slot->rate, rate);
+	pid = slot->pid;
+	LWLockRelease(&slot->lock);
+	wake(pid);
 	return running;
 }
 

@@ -62,6 +62,7 @@ typedef struct RexpJobInfo
 	const char *command;
 	const char *key_template;
 	const char *query;
+	int			rate;			/* rows a second at the start, 0: no limit */
 } RexpJobInfo;
 
 /* A copy of a job's slot, with texts palloc'd. */
@@ -105,6 +106,7 @@ extern void rexp_progress_counters(RexpProgress *progress,
 								   const RexpCounters *counters);
 extern void rexp_progress_failure(RexpProgress *progress, int64 row,
 								  const char *key, const RexpError *error);
+extern int	rexp_progress_rate(RexpProgress *progress);
 extern bool rexp_progress_cancel_reason(RexpProgress *progress,
 										RexpError *reason);
 extern void rexp_progress_finish(RexpProgress *progress, RexpState state,
@@ -114,6 +116,7 @@ extern void rexp_progress_finish(RexpProgress *progress, RexpState state,
 /* for everyone */
 extern bool rexp_progress_look(int64 job, RexpJobStatus *status);
 extern bool rexp_progress_signal(int64 job, int signal, const RexpError *reason);
+extern bool rexp_progress_set_rate(int64 job, int rate);
 extern Datum rexp_progress_row(const RexpJobStatus *status,
 							   FunctionCallInfo fcinfo);
 extern void rexp_progress_rows(FunctionCallInfo fcinfo);

@@ -35,6 +35,7 @@ PG_MODULE_MAGIC;
 /* Limits of arguments. */
 #define MAX_BATCH 50000
 #define MAX_RATE 10000000
+#define MAX_REPLICAS 1000
 #define MAX_DAYS 36500
 
 PG_FUNCTION_INFO_V1(redis_export_validator);
@@ -42,6 +43,7 @@ PG_FUNCTION_INFO_V1(redis_json_export);
 PG_FUNCTION_INFO_V1(redis_export_jobs);
 PG_FUNCTION_INFO_V1(redis_export_failures);
 PG_FUNCTION_INFO_V1(redis_export_cancel);
+PG_FUNCTION_INFO_V1(redis_export_set_rate);
 PG_FUNCTION_INFO_V1(redis_export_wait);
 PG_FUNCTION_INFO_V1(redis_command);
 
@@ -140,6 +142,16 @@ array_argument(FunctionCallInfo fcinfo, int n, const char *name)
 	return list;
 }
 
+/* Rows a second, or 0 for null: no limit. */
+static int
+rate_argument(FunctionCallInfo fcinfo, int n)
+{
+	if (PG_ARGISNULL(n))
+		return 0;
+	check_range("rate", PG_GETARG_INT32(n), 1, MAX_RATE);
+	return PG_GETARG_INT32(n);
+}
+
 /* on_error and reject_limit, which go together. */
 static void
 error_arguments(FunctionCallInfo fcinfo, int on_error, int reject_limit,
@@ -170,7 +182,8 @@ error_arguments(FunctionCallInfo fcinfo, int on_error, int reject_limit,
 /*
  * redis_json_export(query text, key_template text, batch int, server name,
  *	  value name, path text, exclude text[], ttl interval, rate int,
- *	  on_error text, reject_limit bigint, retry_timeout interval, wait boolean)
+ *	  on_error text, reject_limit bigint, retry_timeout interval,
+ *	  wait_replicas int, wait boolean)
  *	  returns redis_export_progress
  */
 Datum
@@ -198,18 +211,18 @@ redis_json_export(PG_FUNCTION_ARGS)
 		job.pipeline.expire = true;
 		job.pipeline.ttl = interval_argument(fcinfo, 7, "ttl");
 	}
-	if (!PG_ARGISNULL(8))
-	{
-		job.pipeline.rate = PG_GETARG_INT32(8);
-		check_range("rate", job.pipeline.rate, 1, MAX_RATE);
-	}
+	job.pipeline.rate = rate_argument(fcinfo, 8);
 	error_arguments(fcinfo, 9, 10, &job.pipeline);
 	if (PG_ARGISNULL(11))
 		refuse_null("retry_timeout");
 	job.pipeline.retry_timeout = interval_argument(fcinfo, 11, "retry_timeout");
 	if (PG_ARGISNULL(12))
+		refuse_null("wait_replicas");
+	job.pipeline.wait_replicas = PG_GETARG_INT32(12);
+	check_range("wait_replicas", job.pipeline.wait_replicas, 0, MAX_REPLICAS);
+	if (PG_ARGISNULL(13))
 		refuse_null("wait");
-	job.wait = PG_GETARG_BOOL(12);
+	job.wait = PG_GETARG_BOOL(13);
 	job.pipeline.nil_is_failure = true;
 
 	rexp_job_run(&job, &status);
@@ -237,6 +250,15 @@ Datum
 redis_export_cancel(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(rexp_job_cancel(PG_GETARG_INT64(0)));
+}
+
+/* redis_export_set_rate(job bigint, rate int) returns boolean */
+Datum
+redis_export_set_rate(PG_FUNCTION_ARGS)
+{
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	PG_RETURN_BOOL(rexp_job_set_rate(PG_GETARG_INT64(0), rate_argument(fcinfo, 1)));
 }
 
 /* redis_export_wait(job bigint, timeout interval) returns redis_export_progress */

@@ -17,6 +17,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
@@ -87,6 +88,23 @@ is_temporary(Oid relation, Oid parent)
 		 isTempOrTempToastNamespace(get_rel_namespace(relation)));
 }
 
+/*
+ * On a replica, what is not in the write-ahead log is not there.  Of partitions
+ * only those that the plan reads matter, so they are left to the planner.
+ */
+static void
+check_logged(Oid relation)
+{
+	if (get_rel_persistence(relation) == RELPERSISTENCE_UNLOGGED &&
+		RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot export from unlogged relation \"%s\" on a replica",
+						get_rel_name(relation)),
+				 errdetail("The rows of unlogged relations are not replicated."),
+				 errhint("Export on the primary, or make the relation a logged one there: ALTER TABLE ... SET LOGGED.")));
+}
+
 static void
 check_relation(Oid relation, bool with_children)
 {
@@ -94,6 +112,7 @@ check_relation(Oid relation, bool with_children)
 		list_make1_oid(relation);
 	ListCell   *cell;
 
+	check_logged(relation);
 	foreach(cell, all)
 	{
 		Oid			each = lfirst_oid(cell);

@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "compat.h"
 #include "job.h"
 #include "libpq/pqsignal.h"
@@ -72,8 +73,10 @@ log_end(const Worker *worker, RexpState state, const RexpError *error,
 {
 	double		seconds = (GetCurrentTimestamp() - worker->started_at) / 1e6;
 
+	/* the SQLSTATE is for %e in log_line_prefix, and for csvlog */
 	ereport(LOG,
-			(errmsg("export job " INT64_FORMAT " to server \"%s\" %s: " INT64_FORMAT " rows written, " INT64_FORMAT " failed, " INT64_FORMAT " in doubt, %.1f s, %.0f rows/s",
+			(errcode(error ? error->sqlstate : ERRCODE_SUCCESSFUL_COMPLETION),
+			 errmsg("export job " INT64_FORMAT " to server \"%s\" %s: " INT64_FORMAT " rows written, " INT64_FORMAT " failed, " INT64_FORMAT " in doubt, %.1f s, %.0f rows/s",
 					worker->number, worker->job.server,
 					state == REXP_STATE_DONE ? "is done" :
 					state == REXP_STATE_CANCELED ? "was canceled" : "failed",
@@ -178,6 +181,14 @@ run_query(Worker *worker)
 
 	StartTransactionCommand();
 	XactReadOnly = true;
+
+	/*
+	 * What the caller's transaction is does not count here, only the default;
+	 * and a replica has no serializable transactions.  For one query the other
+	 * levels are the same.
+	 */
+	if (XactIsoLevel == XACT_SERIALIZABLE && RecoveryInProgress())
+		XactIsoLevel = XACT_REPEATABLE_READ;
 	rexp_session_enter(&worker->session, &saved);
 
 	source = rexp_source_open(worker->job.query);

@@ -150,7 +150,7 @@ subtest 'who may cancel' => sub {
 	my $cancel = 'SELECT redis_export_cancel(%d)';
 
 	my $id = $start->('alice');
-	like(error_as('bob', sprintf $cancel, $id), qr/ERROR:  42501: permission denied to cancel export job $id\nDETAIL:/, 'a stranger may not');
+	like(error_as('bob', sprintf $cancel, $id), qr/ERROR:  42501: permission denied to control export job $id\nDETAIL:/, 'a stranger may not');
 	like(error_as('stats', sprintf $cancel, $id), qr/ERROR:  42501: permission denied for function redis_export_cancel/, 'nor without a grant');
 	is(job($node, $id)->{state}, 'running', 'it goes on');
 	is(as('alice', sprintf $cancel, $id), 't', 'its owner may');

@@ -4,6 +4,7 @@ use strict;
 use warnings;
 use RedisExport::Test;
 use RedisExport::Fake;
+use RedisExport::Jobs qw(next_job);
 
 my $redis = RedisExport::Redis->new;
 my $node = new_node($redis, conf => 'redis_export.notice_interval = 0');
@@ -55,9 +56,9 @@ sub start_export
 	my ($count, %arguments) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$holder->query('SELECT pg_advisory_lock(1)');
-	$session->send(export_sql("SELECT i AS id, 'value ' || i AS v FROM generate_series(1, $count) AS i
+	next_job($node, sub { $session->send(export_sql("SELECT i AS id, 'value ' || i AS v FROM generate_series(1, $count) AS i
 			WHERE i <> 1001 OR pg_advisory_xact_lock_shared(1) IS NOT NULL",
-		value => q{'*'}, batch => 100, %arguments));
+		value => q{'*'}, batch => 100, %arguments)) });
 	poll_until($node, q{SELECT rows_written > 0 OR finished_at IS NOT NULL FROM redis_export_progress ORDER BY job DESC LIMIT 1});
 	return is(job($node)->{state}, 'running', 'it runs');
 }

@@ -5,6 +5,7 @@ use warnings;
 use POSIX ();
 use RedisExport::Test;
 use RedisExport::Fake;
+use RedisExport::Jobs qw(next_job);
 use RedisExport::Proxy;
 
 my $redis = RedisExport::Redis->new;
@@ -97,6 +98,30 @@ subtest 'a refused row, and later rows of its key that went through' => sub {
 	is_deeply(\%last, { map { ("k:" . $_ % 7) => $_ } 54 .. 60 }, 'for each key the last row of the query won');
 };
 
+subtest 'a frozen Redis that wakes up with a connection given up' => sub {
+	# What it had been sent on that one, all rows of the query here, must not come after what it is sent on the next.
+	add_server($node, $redis, name => 'hasty', timeout => 0.3, connect_timeout => 30);
+	my $holder = session($node);
+	for my $round (1 .. 3)
+	{
+		$holder->query('SELECT pg_advisory_lock(1)');
+		$session->send(export_sql(q{SELECT i AS n, i % 7 AS id, repeat('x', 100) AS v FROM generate_series(1, 8000) AS i
+				WHERE i > 1 OR pg_advisory_xact_lock_shared(1) IS NOT NULL},
+			value => q{'*'}, batch => 2000, server => q{'hasty'}));
+		poll_until($node, q{SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE backend_type = 'redis_export worker'});
+		$redis->freeze;
+		$holder->query('SELECT pg_advisory_unlock(1)');
+		poll_until($node, q{SELECT state = 'retrying' FROM redis_export_progress ORDER BY job DESC LIMIT 1});
+		$redis->thaw;
+		$session->wait;
+		job_ended('done', rows_written => 8000, reconnects => 1);
+		is_deeply([ map { $redis->cli('JSON.GET', 'k:' . $_ % 7, '$.n') } 7994 .. 8000 ], [ map { "[$_]" } 7994 .. 8000 ],
+			'for each key the last row of the query won');
+	}
+	$redis->cli('FLUSHALL');
+	$holder->quit;
+};
+
 subtest 'a row that breaks the connection' => sub {
 	my ($fake, $server) = fake_redis(sub { return $_[3] eq 'k:13' ? CLOSE : '+OK' });
 	$session->send(rows(40, batch => 10, server => $server, on_error => q{'ignore'}))->wait;
@@ -171,7 +196,7 @@ subtest 'an error within an answer that comes in pieces' => sub {
 subtest 'a line that stalls' => sub {
 	my $proxy = RedisExport::Proxy->new($redis);
 	add_server($node, $proxy, name => 'stalls');
-	$session->send(rows(4000, batch => 100, rate => 2000, server => q{'stalls'}));
+	next_job($node, sub { $session->send(rows(4000, batch => 100, rate => 2000, server => q{'stalls'})) });
 	poll_until($node, 'SELECT rows_written > 0 FROM redis_export_progress ORDER BY job DESC LIMIT 1');
 	$proxy->raise('stall');
 	sleep 1;
