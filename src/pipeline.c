@@ -352,11 +352,11 @@ publish(RexpPipeline *p)
 	rexp_progress_counters(p->progress, &p->counters);
 }
 
-/* Show whether we are in trouble, when that has changed. */
+/* Show whether we are in trouble, and what it is now. */
 static void
 publish_retrying(RexpPipeline *p, bool retrying)
 {
-	if (p->retrying == retrying)
+	if (!retrying && !p->retrying)
 		return;
 	p->retrying = retrying;
 	rexp_progress_state(p->progress, retrying ? REXP_STATE_RETRYING :

@@ -62,7 +62,6 @@ typedef struct Slot
 	int			launcher;		/* pid of who started it */
 	bool		taken;
 	RexpError	cancel_reason;	/* of who cancels; sqlstate 0: none given */
-	bool		cancel_wanted;	/* before there was a worker to signal */
 	Oid			database;
 	Oid			session_user;
 	Oid			current_user;
@@ -207,7 +206,7 @@ rexp_progress_reserve(const RexpJobInfo *info, int *number)
 	slot->state = REXP_STATE_STARTING;
 	slot->pid = 0;
 	slot->launcher = MyProcPid;
-	slot->taken = slot->cancel_wanted = false;
+	slot->taken = false;
 	slot->cancel_reason.sqlstate = 0;
 	slot->database = info->database;
 	slot->session_user = info->session_user;
@@ -277,11 +276,7 @@ rexp_progress_attach(int number, int64 job)
 	LWLockAcquire(&slot->lock, LW_EXCLUSIVE);
 	ours = slot->job == job && !rexp_state_is_final(slot->state);
 	if (ours)
-	{
 		slot->pid = MyProcPid;
-		if (slot->cancel_wanted)
-			kill(MyProcPid, SIGINT);
-	}
 	LWLockRelease(&slot->lock);
 	return ours ? progress : NULL;
 }
@@ -468,28 +463,34 @@ rexp_progress_look(int64 job, RexpJobStatus *status)
  * rexp_progress_signal
  *	  Signal the worker of a job; false if the job has ended.
  *
- * A worker that has not come up yet is cancelled when it does.  reason, or
- * NULL, is what the job's error shall be.  Under the lock, so that the process
- * number cannot have become somebody else's.
+ * A job whose worker has not come up yet ends here and now, since it may never
+ * come; one that does come finds the slot final, and goes.  reason is what the
+ * job's error shall be.  Under the lock, so that the process number cannot have
+ * become somebody else's.
  */
 bool
 rexp_progress_signal(int64 job, int signal, const RexpError *reason)
 {
 	Slot	   *slot = lock_slot(job, LW_EXCLUSIVE);
 	bool		running;
+	int			launcher = 0;
 
 	if (slot == NULL)
 		return false;
 	running = !rexp_state_is_final(slot->state);
-	if (running)
+	if (running && slot->pid == 0)
 	{
-		if (reason != NULL)
-			slot->cancel_reason = *reason;
-		slot->cancel_wanted = true;
-		if (slot->pid != 0)
-			kill(slot->pid, signal);
+		set_final(slot, reason->sqlstate == ERRCODE_QUERY_CANCELED ?
+				  REXP_STATE_CANCELED : REXP_STATE_FAILED, reason);
+		launcher = slot->launcher;
+	}
+	else if (running)
+	{
+		slot->cancel_reason = *reason;
+		kill(slot->pid, signal);
 	}
 	LWLockRelease(&slot->lock);
+	wake(launcher);
 	return running;
 }
 
