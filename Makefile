@@ -23,6 +23,7 @@ OBJS = \
 	src/session.o \
 	src/source.o \
 	src/template.o \
+	src/window.o \
 	src/worker.o
 PGFILEDESC = "redis_export - exports the rows of a query to Redis"
 

@@ -3,20 +3,10 @@
  * pipeline.c
  *	  Commands on their way to Redis, kept until they are answered.
  *
- * Rows come in one by one and are gathered in batches.  A full batch joins the
- * window: a queue of batches that are sent, or wait to be, and whose answers
- * are awaited.  While the window has room, the next batch is filled; Redis
- * works meanwhile.  A batch leaves the window when each of its rows is settled,
- * done or failed.
- *
- *	   filling  ->  [ batch | batch | batch | batch ]  ->  gone
- *						 ^ sender			^ receiver
- *
- * The order of commands on the wire is that of the flights.  A batch has one for
- * its writes, then, if rows have an expiry, one for the expiries, and then, if
- * replicas are to have them, one WAIT.  Each is queued only when the one before
- * is answered: after a write that was refused, an expiry sent along would hit
- * the value of somebody else.
+ * Rows come in one by one and join the window (window.c), where they stay until
+ * they are settled.  This file moves them: it sends, receives, says what an
+ * answer means for its row, and decides what is to be done when one calls for a
+ * resend, or the connection breaks.
  *
  * The state of the whole ("flow") is one of these:
  *
@@ -34,7 +24,7 @@
  * included: if one of them has the same key, its value must win.
  *
  * What each answer means is looked up in answer.c.  Nothing here knows SQL, or
- * what the commands are, but that their second word is the key.
+ * what the commands are.
  *
  *-------------------------------------------------------------------------
  */
@@ -44,13 +34,7 @@
 #include "pipeline.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
-
-/* The window: batches and bytes.  One batch more is being filled. */
-#define WINDOW_BATCHES 4
-#define WINDOW_BYTES ((size_t) 16 * 1024 * 1024)
-#define BATCH_BYTES (WINDOW_BYTES / WINDOW_BATCHES)
-#define RING (WINDOW_BATCHES + 1)
-#define MAX_FLIGHTS (2 * WINDOW_BATCHES)
+#include "window.h"
 
 /* Bytes handed to the kernel at a time, and such hand-overs in a row. */
 #define SEND_SIZE ((size_t) 128 * 1024)
@@ -72,62 +56,6 @@
 /* Connection losses of the row that is first in line. */
 #define LOSSES_ALONE 2			/* send it alone */
 #define LOSSES_FAILED 3			/* it is to blame */
-
-typedef enum RowState
-{
-	ROW_WAITING,				/* to be sent */
-	ROW_SENT,					/* its write is with Redis */
-	ROW_REFUSED,				/* to be sent again */
-	ROW_WRITTEN,				/* the expiry is to be sent */
-	ROW_EXPIRING,				/* the expiry is with Redis */
-	ROW_HELD,					/* the replicas are to answer */
-	ROW_DONE,
-	ROW_FAILED
-} RowState;
-
-typedef struct Row
-{
-	int64		number;			/* of the query's row, from 1 */
-	size_t		start;			/* of its command in the batch */
-	size_t		expiry_start;	/* of its expiry */
-	uint8		state;			/* a RowState */
-	uint8		losses;
-	bool		counted;		/* in rows_written */
-	bool		in_doubt;		/* may be in Redis from an earlier attempt */
-} Row;
-
-/* The WAIT of a batch. */
-typedef enum WaitState
-{
-	WAIT_NONE,
-	WAIT_DUE,
-	WAIT_SENT
-} WaitState;
-
-typedef struct Batch
-{
-	RexpBuffer	data;			/* the commands */
-	RexpBuffer	sequel;			/* the expiries, later the WAIT */
-	WaitState	wait;
-	Row		   *rows;
-	int			nrows;
-	int			row_capacity;
-	int			open;			/* rows that are not settled */
-} Batch;
-
-typedef enum FlightKind
-{
-	FLIGHT_WRITES,				/* a command for each row */
-	FLIGHT_EXPIRIES,			/* one for each row that is written */
-	FLIGHT_REPLICAS				/* one for the whole batch */
-} FlightKind;
-
-/* Commands of one batch on the wire. */
-typedef struct Flight
-{
-	Batch	   *batch;
-	FlightKind	kind;
-} Flight;
 
 typedef enum Flow
 {
@@ -164,20 +92,9 @@ struct RexpPipeline
 	TimestampTz last_byte;		/* that went either way */
 	TimestampTz stop_at;		/* end of STOP, or 0 */
 
-	Batch		ring[RING];
-	int			head;			/* the oldest batch of the window */
-	int			queued;			/* batches in the window */
-	size_t		queued_bytes;
+	RexpWindow	window;
 	size_t		looked_at;		/* length of the batch at the last look */
 	TimestampTz batch_started;
-
-	Flight		flights[MAX_FLIGHTS];
-	int			nflights;		/* the first is the one that is received */
-	int			receive_at;		/* command, which is a row but for a WAIT */
-	int			send_flight;
-	int			send_at;		/* command */
-	size_t		send_offset;	/* bytes of it handed to the kernel */
-	int			outstanding;	/* commands with Redis */
 
 	double		tokens;			/* rows that the rate allows now */
 	TimestampTz tokens_at;
@@ -187,107 +104,7 @@ struct RexpPipeline
 };
 
 static void stop(RexpPipeline *p, const RexpError *error);
-static void advance_receiver(RexpPipeline *p);
-static void retire_batches(RexpPipeline *p);
-
-/* The batch that is being filled. */
-static Batch *
-filling(RexpPipeline *p)
-{
-	return &p->ring[(p->head + p->queued) % RING];
-}
-
-static bool
-row_is_settled(const Row *row)
-{
-	return row->state == ROW_DONE || row->state == ROW_FAILED;
-}
-
-/*
- * Commands of a flight
- */
-
-static int
-command_count(const Flight *flight)
-{
-	return flight->kind == FLIGHT_REPLICAS ? 1 : flight->batch->nrows;
-}
-
-/* Is it this command's turn, for the sender? */
-static bool
-command_is_due(const Flight *flight, int at)
-{
-	if (flight->kind == FLIGHT_REPLICAS)
-		return flight->batch->wait == WAIT_DUE;
-	return flight->batch->rows[at].state ==
-		(flight->kind == FLIGHT_EXPIRIES ? ROW_WRITTEN : ROW_WAITING);
-}
-
-/* Is the answer to this command still to come? */
-static bool
-command_is_open(const Flight *flight, int at)
-{
-	if (flight->kind == FLIGHT_REPLICAS)
-		return flight->batch->wait != WAIT_NONE;
-	return command_is_due(flight, at) ||
-		flight->batch->rows[at].state ==
-		(flight->kind == FLIGHT_EXPIRIES ? ROW_EXPIRING : ROW_SENT);
-}
-
-/* The command is with Redis. */
-static void
-command_sent(const Flight *flight, int at)
-{
-	if (flight->kind == FLIGHT_REPLICAS)
-		flight->batch->wait = WAIT_SENT;
-	else
-		flight->batch->rows[at].state =
-			flight->kind == FLIGHT_EXPIRIES ? ROW_EXPIRING : ROW_SENT;
-}
-
-static const RexpBuffer *
-command_buffer(const Flight *flight)
-{
-	return flight->kind == FLIGHT_WRITES ? &flight->batch->data : &flight->batch->sequel;
-}
-
-/* Where the command begins in that buffer; past the last, where it ends. */
-static size_t
-command_start(const Flight *flight, int at)
-{
-	if (at >= command_count(flight))
-		return command_buffer(flight)->len;
-	switch (flight->kind)
-	{
-		case FLIGHT_WRITES:
-			return flight->batch->rows[at].start;
-		case FLIGHT_EXPIRIES:
-			return flight->batch->rows[at].expiry_start;
-		default:
-			return 0;
-	}
-}
-
-/* Is this row's data with Redis, and the row not settled? */
-static bool
-row_is_with_redis(const Row *row)
-{
-	return row->state == ROW_SENT || row->state == ROW_WRITTEN ||
-		row->state == ROW_EXPIRING || row->state == ROW_HELD;
-}
-
-/* The second word of a row's command. */
-static void
-row_key(const Batch *batch, const Row *row, const char **key, size_t *len)
-{
-	const char *at = batch->data.data + row->start;
-
-	at = strchr(at, '\n') + 1;	/* *<words> */
-	at = strchr(at, '\n') + 1;	/* $<length> of the first */
-	at = strchr(at, '$');		/* the first word has none in it */
-	*len = strtoul(at + 1, unconstify(char **, &at), 10);
-	*key = at + 2;
-}
+static void advance(RexpPipeline *p);
 
 /*
  * rexp_pipeline_create
@@ -304,6 +121,12 @@ rexp_pipeline_create(const RexpPipelineOptions *options, RexpLink *link,
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	RexpPipeline *p = palloc0(sizeof(RexpPipeline));
+	RexpSequel	sequel;
+
+	sequel.expire = options->expire;
+	sequel.ttl = options->ttl;
+	sequel.wait_replicas = options->wait_replicas;
+	sequel.wait_time = Min(REPLICAS_TIME, rexp_link_timeout(link) / 2);
 
 	p->options = *options;
 	p->link = link;
@@ -313,15 +136,7 @@ rexp_pipeline_create(const RexpPipelineOptions *options, RexpLink *link,
 	p->flow = FLOW_CONNECT;
 	p->waiting_since = p->last_byte = p->tokens_at = p->attended_at =
 		GetCurrentTimestamp();
-	for (int i = 0; i < RING; i++)
-	{
-		Batch	   *batch = &p->ring[i];
-
-		rexp_buffer_init(&batch->data, 64 * 1024);
-		rexp_buffer_init(&batch->sequel, 64);
-		batch->row_capacity = Min(options->batch, 500);
-		batch->rows = palloc(sizeof(Row) * batch->row_capacity);
-	}
+	rexp_window_init(&p->window, options->batch, &sequel);
 	MemoryContextSwitchTo(old);
 	return p;
 }
@@ -347,7 +162,7 @@ publish(RexpPipeline *p)
 {
 	RexpCounters *counters = &p->counters;
 
-	counters->rows_in_doubt = Min(p->outstanding, counters->rows_read -
+	counters->rows_in_doubt = Min(p->window.outstanding, counters->rows_read -
 								  counters->rows_written - counters->rows_failed);
 	rexp_progress_counters(p->progress, &p->counters);
 }
@@ -373,10 +188,9 @@ publish_retrying(RexpPipeline *p, bool retrying)
  * if only such rows go well, again and again, it is right to wait longer.
  */
 static void
-settle_done(RexpPipeline *p, Batch *batch, Row *row)
+settle_done(RexpPipeline *p, RexpBatch  *batch, RexpRow *row)
 {
-	row->state = ROW_DONE;
-	batch->open--;
+	rexp_window_settle(batch, row, REXP_ROW_DONE);
 	if (!row->counted)
 	{
 		row->counted = true;
@@ -427,13 +241,12 @@ count_failure(RexpPipeline *p, int64 number, const char *key, size_t key_len,
 
 /* A row's answer is that it cannot be done. */
 static void
-settle_failed(RexpPipeline *p, Batch *batch, Row *row, const RexpError *error)
+settle_failed(RexpPipeline *p, RexpBatch  *batch, RexpRow *row, const RexpError *error)
 {
 	const char *key;
 	size_t		key_len;
 
-	row->state = ROW_FAILED;
-	batch->open--;
+	rexp_window_settle(batch, row, REXP_ROW_FAILED);
 	if (row->counted)
 	{
 		/* it went well before it was sent again; what counts is the last word */
@@ -443,7 +256,7 @@ settle_failed(RexpPipeline *p, Batch *batch, Row *row, const RexpError *error)
 	p->alone = false;
 	p->delay = 0;
 	publish_retrying(p, false);
-	row_key(batch, row, &key, &key_len);
+	rexp_row_key(batch, row, &key, &key_len);
 	count_failure(p, row->number, key, key_len, error);
 }
 
@@ -486,80 +299,6 @@ begin_backoff(RexpPipeline *p)
 	publish(p);
 }
 
-static void
-add_flight(RexpPipeline *p, Batch *batch, FlightKind kind)
-{
-	Assert(p->nflights < MAX_FLIGHTS);
-	p->flights[p->nflights].batch = batch;
-	p->flights[p->nflights].kind = kind;
-	p->nflights++;
-}
-
-/*
- * rewind_window
- *	  Prepare to send everything again from the first row that is not settled.
- *
- * Only failed rows after it stay settled: their failure has been counted.  A
- * row of which Redis may know something is in doubt until it is settled.
- */
-static void
-rewind_window(RexpPipeline *p)
-{
-	bool		found = false;
-
-	p->nflights = 0;
-	p->receive_at = p->send_flight = p->send_at = 0;
-	p->send_offset = 0;
-	p->outstanding = 0;
-	for (int i = 0; i < p->queued; i++)
-	{
-		Batch	   *batch = &p->ring[(p->head + i) % RING];
-
-		if (!found && batch->open == 0)
-			continue;
-		for (int j = 0; j < batch->nrows; j++)
-		{
-			Row		   *row = &batch->rows[j];
-
-			if (row->state == ROW_FAILED || (!found && row->state == ROW_DONE))
-				continue;
-			found = true;
-			if (row->state == ROW_DONE)
-				batch->open++;
-			if (row_is_with_redis(row))
-				row->in_doubt = true;
-			row->state = ROW_WAITING;
-		}
-		batch->wait = WAIT_NONE;
-		add_flight(p, batch, FLIGHT_WRITES);
-	}
-	advance_receiver(p);
-	retire_batches(p);
-}
-
-/* The row that the connection broke at, if it was one, and its batch. */
-static Row *
-first_in_line(RexpPipeline *p, Batch **batch)
-{
-	const Flight *flight = NULL;
-	int			at = 0;
-
-	if (p->outstanding > 0)
-	{
-		flight = &p->flights[0];
-		at = p->receive_at;
-	}
-	else if (p->send_offset > 0)
-	{
-		flight = &p->flights[p->send_flight];
-		at = p->send_at;
-	}
-	if (flight == NULL || flight->kind == FLIGHT_REPLICAS)
-		return NULL;
-	*batch = flight->batch;
-	return &flight->batch->rows[at];
-}
-
 /*
  * connection_lost
  *	  What was with Redis is in doubt, and will be sent again.
@@ -570,13 +309,13 @@ first_in_line(RexpPipeline *p, Batch **batch)
 static void
 connection_lost(RexpPipeline *p, const RexpError *why, bool cut)
 {
-	Batch	   *batch;
-	Row		   *row = first_in_line(p, &batch);
+	RexpBatch  *batch;
+	RexpRow    *row = rexp_window_first_in_line(&p->window, &batch);
 
 	rexp_link_close(p->link);
 	if (row != NULL && cut)
 		row->losses++;
-	rewind_window(p);
+	rexp_window_rewind(&p->window);
 	if (p->flow == FLOW_STOP)
 	{
 		p->flow = FLOW_CLOSED;
@@ -593,8 +332,7 @@ connection_lost(RexpPipeline *p, const RexpError *why, bool cut)
 						  row->losses);
 		rexp_error_hint(&error, "Is its value larger than Redis' proto-max-bulk-len?");
 		settle_failed(p, batch, row, &error);
-		advance_receiver(p);
-		retire_batches(p);
+		advance(p);
 	}
 	else if (row != NULL && (row->losses >= LOSSES_ALONE || !cut))
 		p->alone = true;
@@ -608,134 +346,20 @@ connection_lost(RexpPipeline *p, const RexpError *why, bool cut)
  * Receiving
  */
 
-/* Make the expiries of a batch, for the rows that were written. */
+/* Let the window go on; what follows a write is no use on a broken connection. */
 static void
-queue_expiries(RexpPipeline *p, Batch *batch)
+advance(RexpPipeline *p)
 {
-	RexpBuffer *out = &batch->sequel;
-	bool		any = false;
-	char		ttl[32];
-
-	snprintf(ttl, sizeof(ttl), INT64_FORMAT, p->options.ttl);
-	out->len = 0;
-	for (int i = 0; i < batch->nrows; i++)
-	{
-		Row		   *row = &batch->rows[i];
-		const char *key;
-		size_t		key_len;
-
-		row->expiry_start = out->len;
-		if (row->state != ROW_WRITTEN)
-			continue;
-		any = true;
-		row_key(batch, row, &key, &key_len);
-		rexp_resp_header(out, '*', p->options.ttl > 0 ? 3 : 2);
-		rexp_resp_word(out, p->options.ttl > 0 ? "PEXPIRE" : "PERSIST");
-		rexp_resp_bulk(out, key, key_len);
-		if (p->options.ttl > 0)
-			rexp_resp_word(out, ttl);
-	}
-	if (any)
-		add_flight(p, batch, FLIGHT_EXPIRIES);
-}
-
-/* Ask whether the replicas have the rows of a batch that the master has. */
-static void
-queue_wait(RexpPipeline *p, Batch *batch)
-{
-	RexpBuffer *out = &batch->sequel;
-	bool		any = false;
-	char		number[32];
-
-	for (int i = 0; i < batch->nrows; i++)
-		any |= batch->rows[i].state == ROW_HELD;
-	if (!any)
-		return;
-	out->len = 0;
-	rexp_resp_header(out, '*', 3);
-	rexp_resp_word(out, "WAIT");
-	snprintf(number, sizeof(number), "%d", p->options.wait_replicas);
-	rexp_resp_word(out, number);
-	snprintf(number, sizeof(number), "%d", Min(REPLICAS_TIME, p->timeout / 2));
-	rexp_resp_word(out, number);
-	batch->wait = WAIT_DUE;
-	add_flight(p, batch, FLIGHT_REPLICAS);
-}
-
-/* A flight is through: what comes next for its batch? */
-static void
-queue_sequel(RexpPipeline *p, const Flight *flight)
-{
-	if (p->flow != FLOW_OPEN && p->flow != FLOW_STOP)
-		return;
-	if (flight->kind == FLIGHT_WRITES && p->options.expire)
-		queue_expiries(p, flight->batch);
-	else if (flight->kind != FLIGHT_REPLICAS && p->options.wait_replicas > 0)
-		queue_wait(p, flight->batch);
-}
-
-/* Batches all of whose rows are settled leave the window. */
-static void
-retire_batches(RexpPipeline *p)
-{
-	while (p->queued > 0)
-	{
-		Batch	   *batch = &p->ring[p->head];
-
-		if (batch->open > 0 ||
-			(p->nflights > 0 && p->flights[0].batch == batch))
-			return;
-		p->queued_bytes -= batch->data.len;
-		batch->data.len = batch->sequel.len = 0;
-		batch->nrows = 0;
-		if (batch->data.capacity > 2 * BATCH_BYTES)
-		{
-			MemoryContext old = MemoryContextSwitchTo(p->context);
-
-			rexp_buffer_free(&batch->data);
-			rexp_buffer_init(&batch->data, BATCH_BYTES);
-			MemoryContextSwitchTo(old);
-		}
-		p->head = (p->head + 1) % RING;
-		p->queued--;
-	}
-}
-
-/* Go to the next command whose answer is to come, past flights that are through. */
-static void
-advance_receiver(RexpPipeline *p)
-{
-	while (p->nflights > 0)
-	{
-		Flight		flight = p->flights[0];
-
-		while (p->receive_at < command_count(&flight) &&
-			   !command_is_open(&flight, p->receive_at))
-			p->receive_at++;
-		if (p->receive_at < command_count(&flight))
-			return;
-
-		p->nflights--;
-		memmove(p->flights, p->flights + 1, sizeof(Flight) * p->nflights);
-		p->receive_at = 0;
-		if (p->send_flight > 0)
-			p->send_flight--;
-		else
-		{
-			p->send_at = 0;
-			p->send_offset = 0;
-		}
-		queue_sequel(p, &flight);
-		retire_batches(p);
-	}
+	rexp_window_advance_receiver(&p->window,
+								 p->flow == FLOW_OPEN || p->flow == FLOW_STOP);
 }
 
 /* What the reply says of the command it answers. */
 static RexpAnswer
-judge(RexpPipeline *p, const Flight *flight, const RexpReply *reply,
+judge(RexpPipeline *p, const RexpFlight *flight, const RexpReply *reply,
 	  RexpError *error)
 {
-	if (flight->kind == FLIGHT_REPLICAS)
+	if (flight->kind == REXP_FLIGHT_REPLICAS)
 	{
 		if (reply->type == REXP_REPLY_ERROR)
 		{
@@ -757,14 +381,14 @@ judge(RexpPipeline *p, const Flight *flight, const RexpReply *reply,
 	}
 	if (reply->type == REXP_REPLY_ERROR)
 		return rexp_answer_to(reply->text, reply->len, error);
-	if (flight->kind == FLIGHT_WRITES && reply->type == REXP_REPLY_NIL &&
+	if (flight->kind == REXP_FLIGHT_WRITES && reply->type == REXP_REPLY_NIL &&
 		p->options.nil_is_failure)
 	{
 		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
 					   "Redis answered nil: the document has no place for the path");
 		return REXP_ANSWER_ROW;
 	}
-	if (flight->kind == FLIGHT_EXPIRIES && p->options.ttl > 0 &&
+	if (flight->kind == REXP_FLIGHT_EXPIRIES && p->options.ttl > 0 &&
 		reply->type == REXP_REPLY_INTEGER && reply->integer == 0)
 	{
 		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
@@ -776,12 +400,12 @@ judge(RexpPipeline *p, const Flight *flight, const RexpReply *reply,
 
 /* What was asked for the row at hand is done; is it settled by that? */
 static void
-row_went_well(RexpPipeline *p, const Flight *flight, Row *row)
+row_went_well(RexpPipeline *p, const RexpFlight *flight, RexpRow *row)
 {
-	if (flight->kind == FLIGHT_WRITES && p->options.expire)
-		row->state = ROW_WRITTEN;
+	if (flight->kind == REXP_FLIGHT_WRITES && p->options.expire)
+		row->state = REXP_ROW_WRITTEN;
 	else if (p->options.wait_replicas > 0)
-		row->state = ROW_HELD;
+		row->state = REXP_ROW_HELD;
 	else
 	{
 		settle_done(p, flight->batch, row);
@@ -792,11 +416,11 @@ row_went_well(RexpPipeline *p, const Flight *flight, Row *row)
 
 /* The replicas have all rows of the batch that the master has. */
 static void
-replicas_went_well(RexpPipeline *p, Batch *batch)
+replicas_went_well(RexpPipeline *p, RexpBatch  *batch)
 {
 	for (int i = 0; i < batch->nrows; i++)
 	{
-		if (batch->rows[i].state == ROW_HELD)
+		if (batch->rows[i].state == REXP_ROW_HELD)
 			settle_done(p, batch, &batch->rows[i]);
 	}
 }
@@ -805,15 +429,15 @@ replicas_went_well(RexpPipeline *p, Batch *batch)
 static void
 take_reply(RexpPipeline *p, const RexpReply *reply)
 {
-	Flight		flight = p->flights[0];
-	Row		   *row = flight.kind == FLIGHT_REPLICAS ? NULL :
-		&flight.batch->rows[p->receive_at];
+	RexpFlight	flight = p->window.flights[0];
+	RexpRow    *row = flight.kind == REXP_FLIGHT_REPLICAS ? NULL :
+		&flight.batch->rows[p->window.receive_at];
 	RexpError	error;
 	RexpAnswer	answer = judge(p, &flight, reply, &error);
 
-	p->outstanding--;
+	p->window.outstanding--;
 	if (row == NULL)
-		flight.batch->wait = WAIT_NONE;
+		flight.batch->wait = REXP_WAIT_NONE;
 	switch (answer)
 	{
 		case REXP_ANSWER_DONE:
@@ -831,8 +455,8 @@ take_reply(RexpPipeline *p, const RexpReply *reply)
 			if (row != NULL)
 			{
 				/* what was asked before may be there */
-				row->in_doubt |= flight.kind == FLIGHT_EXPIRIES;
-				row->state = ROW_REFUSED;
+				row->in_doubt |= flight.kind == REXP_FLIGHT_EXPIRIES;
+				row->state = REXP_ROW_REFUSED;
 			}
 			if (answer == REXP_ANSWER_FATAL)
 				stop(p, &error);
@@ -840,7 +464,7 @@ take_reply(RexpPipeline *p, const RexpReply *reply)
 				begin_drain(p, &error, answer == REXP_ANSWER_RECONNECT);
 			break;
 	}
-	advance_receiver(p);
+	advance(p);
 }
 
 /* Take what replies are there.  False if the connection is of no use. */
@@ -853,7 +477,7 @@ take_replies(RexpPipeline *p, RexpError *error)
 
 	while ((found = rexp_link_next_reply(p->link, &reply, error)) > 0)
 	{
-		if (p->outstanding > 0)
+		if (p->window.outstanding > 0)
 			take_reply(p, &reply);
 		else
 		{
@@ -903,27 +527,20 @@ receive(RexpPipeline *p, RexpError *error)
  * Sending
  */
 
-/* Does anything follow a row's write? */
-static bool
-has_sequel(const RexpPipeline *p)
-{
-	return p->options.expire || p->options.wait_replicas > 0;
-}
-
 /* Commands of the flight that may be sent now, the one begun included. */
 static int
-commands_allowed(RexpPipeline *p, const Flight *flight)
+commands_allowed(RexpPipeline *p, const RexpFlight *flight)
 {
-	int			begun = p->send_offset > 0 ? 1 : 0;
+	int			begun = p->window.send_offset > 0 ? 1 : 0;
 
 	/* if others shall follow, a command begun must be sent to its end */
 	if (p->flow == FLOW_STOP)
-		return !has_sequel(p) ? 0 : flight->kind != FLIGHT_WRITES ? PG_INT32_MAX : begun;
+		return !rexp_window_has_sequel(&p->window) ? 0 : flight->kind != REXP_FLIGHT_WRITES ? PG_INT32_MAX : begun;
 	if (p->flow != FLOW_OPEN)
 		return p->flow == FLOW_DRAIN ? begun : 0;
 	if (p->alone)
-		return p->outstanding == 0 ? 1 : 0;
-	if (p->options.rate > 0 && flight->kind == FLIGHT_WRITES)
+		return p->window.outstanding == 0 ? 1 : 0;
+	if (p->options.rate > 0 && flight->kind == REXP_FLIGHT_WRITES)
 	{
 		TimestampTz now = GetCurrentTimestamp();
 		double		most = Max(1.0, p->options.rate / 20.0);
@@ -936,86 +553,44 @@ commands_allowed(RexpPipeline *p, const Flight *flight)
 	return PG_INT32_MAX;
 }
 
-/* Put the sender at the next command that is due.  False if none is. */
-static bool
-advance_sender(RexpPipeline *p)
-{
-	while (p->send_flight < p->nflights)
-	{
-		const Flight *flight = &p->flights[p->send_flight];
-
-		while (p->send_at < command_count(flight) &&
-			   !command_is_due(flight, p->send_at))
-			p->send_at++;
-		if (p->send_at < command_count(flight))
-			return true;
-		p->send_flight++;
-		p->send_at = 0;
-	}
-	return false;
-}
-
 static bool
 has_output(RexpPipeline *p)
 {
-	return advance_sender(p) &&
-		commands_allowed(p, &p->flights[p->send_flight]) > 0;
+	return rexp_window_advance_sender(&p->window) &&
+		commands_allowed(p, &p->window.flights[p->window.send_flight]) > 0;
 }
 
 /* Send a piece.  Returns the number of bytes, or -1 after a loss. */
 static ssize_t
 send_piece(RexpPipeline *p, RexpError *error)
 {
-	const Flight *flight;
+	RexpWindow *window = &p->window;
+	const char *bytes;
+	size_t		len;
 	bool		metered;
 	int			allowed;
-	size_t		from;
-	size_t		to;
+	int			begun;
 	ssize_t		sent;
 
-	if (!advance_sender(p))
+	if (!rexp_window_advance_sender(window))
 		return 0;
-	flight = &p->flights[p->send_flight];
-	allowed = commands_allowed(p, flight);
+	allowed = commands_allowed(p, &window->flights[window->send_flight]);
 	if (allowed <= 0)
 		return 0;
-
-	/* a run of commands that lie side by side and are all due */
-	from = to = command_start(flight, p->send_at) + p->send_offset;
-	for (int at = p->send_at; at < command_count(flight) && to - from < SEND_SIZE &&
-		 allowed > 0 && command_is_due(flight, at); at++, allowed--)
-		to = command_start(flight, at + 1);
-	sent = rexp_link_send(p->link, command_buffer(flight)->data + from,
-						  Min(to - from, SEND_SIZE), error);
+	len = rexp_window_piece(window, allowed, SEND_SIZE, &bytes);
+	sent = rexp_link_send(p->link, bytes, len, error);
 	if (sent <= 0)
 		return sent;
 
 	p->counters.bytes_sent += sent;
-	if (p->outstanding == 0 && p->send_offset == 0 && p->delay == 0)
+	if (window->outstanding == 0 && window->send_offset == 0 && p->delay == 0)
 		p->waiting_since = GetCurrentTimestamp();
-	metered = p->options.rate > 0 && flight->kind == FLIGHT_WRITES;
-	if (metered && p->send_offset == 0)
-		p->tokens -= 1;
-	to = from + sent;
-	for (;;)
-	{
-		size_t		start = command_start(flight, p->send_at);
-		size_t		end = command_start(flight, p->send_at + 1);
-
-		if (to < end)
-		{
-			p->send_offset = to - start;
-			return sent;
-		}
-		command_sent(flight, p->send_at);
-		p->outstanding++;
-		p->send_at++;
-		p->send_offset = 0;
-		if (to == end)
-			return sent;
-		if (metered)
-			p->tokens -= 1;
-	}
+	metered = p->options.rate > 0 &&
+		window->flights[window->send_flight].kind == REXP_FLIGHT_WRITES;
+	begun = rexp_window_sent(window, sent);
+	if (metered)
+		p->tokens -= begun;
+	return sent;
 }
 
 /*
@@ -1030,7 +605,7 @@ wait_time(RexpPipeline *p, TimestampTz now)
 
 	if (p->stop_at != 0)
 		wait = Min(wait, (long) ((p->stop_at - now) / 1000) + 1);
-	if (p->flow == FLOW_OPEN && p->options.rate > 0 && advance_sender(p))
+	if (p->flow == FLOW_OPEN && p->options.rate > 0 && rexp_window_advance_sender(&p->window))
 	{
 		/* gather a hundredth of a second's worth */
 		double		enough = Max(1.0, p->options.rate / 100.0);
@@ -1038,7 +613,7 @@ wait_time(RexpPipeline *p, TimestampTz now)
 		if (p->tokens < enough)
 			wait = Min(wait, (long) ((enough - p->tokens) * 1000.0 / p->options.rate) + 1);
 	}
-	if (p->outstanding > 0 || p->send_offset > 0)
+	if (p->window.outstanding > 0 || p->window.send_offset > 0)
 		wait = Min(wait, (long) ((p->last_byte - now) / 1000) + p->timeout + 1);
 	return Max(wait, 1);
 }
@@ -1100,7 +675,7 @@ exchange(RexpPipeline *p, bool may_wait)
 		p->flow = FLOW_CLOSED;
 		return;
 	}
-	if ((p->outstanding > 0 || p->send_offset > 0) &&
+	if ((p->window.outstanding > 0 || p->window.send_offset > 0) &&
 		now - p->last_byte >= (int64) p->timeout * 1000)
 	{
 		rexp_link_timed_out(p->link, p->timeout, &error);
@@ -1149,7 +724,7 @@ step_connect(RexpPipeline *p)
 			note_server(p, first);
 			p->last_byte = GetCurrentTimestamp();
 			p->flow = FLOW_OPEN;
-			if (p->queued == 0)
+			if (p->window.queued == 0)
 			{
 				p->delay = 0;
 				publish_retrying(p, false);
@@ -1197,32 +772,6 @@ step_backoff(RexpPipeline *p, bool may_wait)
 }
 
 /*
- * Once, when the job has failed: rows that were not sent will not be.  One that
- * was begun is sent to its end if something may have to follow.
- */
-static void
-drop_unsent(RexpPipeline *p)
-{
-	if (p->unsent_dropped)
-		return;
-	p->unsent_dropped = true;
-	for (int i = p->send_flight; i < p->nflights; i++)
-	{
-		Batch	   *batch = p->flights[i].batch;
-
-		for (int j = 0; j < batch->nrows && p->flights[i].kind == FLIGHT_WRITES; j++)
-		{
-			bool		begun = i == p->send_flight && j == p->send_at &&
-				p->send_offset > 0 && has_sequel(p);
-
-			if (batch->rows[j].state == ROW_WAITING && !begun)
-				batch->rows[j].state = ROW_REFUSED;
-		}
-	}
-	advance_receiver(p);
-}
-
-/*
  * step
  *	  One step of the flow.  Without may_wait, which is how it is called between
  *	  two rows of the query, it does what can be done at once; but connecting
@@ -1244,13 +793,13 @@ step(RexpPipeline *p, bool may_wait)
 			exchange(p, may_wait);
 			break;
 		case FLOW_DRAIN:
-			if (p->outstanding > 0 || p->send_offset > 0)
+			if (p->window.outstanding > 0 || p->window.send_offset > 0)
 				exchange(p, may_wait);
 			else
 			{
 				if (p->reconnect)
 					rexp_link_close(p->link);
-				rewind_window(p);
+				rexp_window_rewind(&p->window);
 				p->alone = true;
 				begin_backoff(p);
 			}
@@ -1259,9 +808,13 @@ step(RexpPipeline *p, bool may_wait)
 			step_backoff(p, may_wait);
 			break;
 		case FLOW_STOP:
-			drop_unsent(p);
+			if (!p->unsent_dropped)
+			{
+				p->unsent_dropped = true;
+				rexp_window_drop_unsent(&p->window);
+			}
 			if (rexp_link_is_open(p->link) &&
-				(p->outstanding > 0 || has_output(p)))
+				(p->window.outstanding > 0 || has_output(p)))
 				exchange(p, may_wait);
 			else
 				p->flow = FLOW_CLOSED;
@@ -1287,28 +840,14 @@ has_failed(const RexpPipeline *p)
 	return p->flow == FLOW_STOP || p->flow == FLOW_CLOSED;
 }
 
-static bool
-window_is_full(const RexpPipeline *p)
-{
-	return p->queued >= WINDOW_BATCHES || p->queued_bytes >= WINDOW_BYTES;
-}
-
 /* The batch that was being filled joins the window; wait until it has room. */
 static bool
 dispatch(RexpPipeline *p)
 {
-	Batch	   *batch = filling(p);
-
-	if (batch->nrows > 0)
-	{
-		batch->open = batch->nrows;
-		p->queued++;
-		p->queued_bytes += batch->data.len;
-		p->looked_at = 0;
-		add_flight(p, batch, FLIGHT_WRITES);
-	}
+	rexp_window_queue(&p->window);
+	p->looked_at = 0;
 	step(p, false);
-	while (window_is_full(p) && !has_failed(p))
+	while (rexp_window_is_full(&p->window) && !has_failed(p))
 		step(p, true);
 	return !has_failed(p) || wind_up(p);
 }
@@ -1333,21 +872,9 @@ rexp_pipeline_open(RexpPipeline *p)
 RexpBuffer *
 rexp_pipeline_row_begin(RexpPipeline *p)
 {
-	Batch	   *batch = filling(p);
-
-	if (batch->nrows == 0)
-	{
-		batch->data.len = 0;
+	if (rexp_window_filling(&p->window)->nrows == 0)
 		p->batch_started = GetCurrentTimestamp();
-	}
-	if (batch->nrows == batch->row_capacity)
-	{
-		batch->row_capacity *= 2;
-		batch->rows = repalloc_huge(batch->rows, sizeof(Row) * batch->row_capacity);
-	}
-	memset(&batch->rows[batch->nrows], 0, sizeof(Row));
-	batch->rows[batch->nrows].start = batch->data.len;
-	return &batch->data;
+	return rexp_window_row_begin(&p->window);
 }
 
 /*
@@ -1358,18 +885,18 @@ rexp_pipeline_row_begin(RexpPipeline *p)
 bool
 rexp_pipeline_row_end(RexpPipeline *p)
 {
-	Batch	   *batch = filling(p);
-	Row		   *row = &batch->rows[batch->nrows++];
+	RexpBatch  *batch = rexp_window_filling(&p->window);
+	RexpRow    *row = &batch->rows[batch->nrows++];
 
 	row->number = ++p->counters.rows_read;
-	row->state = ROW_WAITING;
+	row->state = REXP_ROW_WAITING;
 
-	if (batch->nrows >= p->options.batch || batch->data.len >= BATCH_BYTES ||
+	if (batch->nrows >= p->options.batch || batch->data.len >= REXP_BATCH_BYTES ||
 		((batch->nrows < 16 || batch->nrows % 16 == 0) &&
 		 GetCurrentTimestamp() - p->batch_started >= BATCH_AGE * 1000))
 		return dispatch(p);
 
-	if (batch->data.len - p->looked_at >= LOOK_EVERY && p->nflights > 0)
+	if (batch->data.len - p->looked_at >= LOOK_EVERY && p->window.nflights > 0)
 	{
 		p->looked_at = batch->data.len;
 		step(p, false);
@@ -1387,7 +914,7 @@ bool
 rexp_pipeline_row_reject(RexpPipeline *p, const char *key, size_t key_len,
 						 const RexpError *error)
 {
-	Batch	   *batch = filling(p);
+	RexpBatch  *batch = rexp_window_filling(&p->window);
 
 	batch->data.len = batch->rows[batch->nrows].start;
 	count_failure(p, ++p->counters.rows_read, key, key_len, error);
@@ -1411,7 +938,7 @@ rexp_pipeline_finish(RexpPipeline *p)
 		rexp_progress_state(p->progress, REXP_STATE_FINISHING, NULL);
 	if (!dispatch(p))
 		return false;
-	while (p->queued > 0 && !has_failed(p))
+	while (p->window.queued > 0 && !has_failed(p))
 		step(p, true);
 	if (has_failed(p))
 		return wind_up(p);
@@ -1454,27 +981,14 @@ rexp_pipeline_drain(RexpPipeline *p, int milliseconds)
 void
 rexp_pipeline_close(RexpPipeline *p)
 {
+	int64		unsent;
+
 	if (p->closed)
 		return;
 	p->closed = true;
 	p->flow = FLOW_CLOSED;
-	p->counters.rows_in_doubt = 0;
-	for (int i = 0; i <= p->queued; i++)
-	{
-		Batch	   *batch = &p->ring[(p->head + i) % RING];
-
-		for (int j = 0; j < batch->nrows; j++)
-		{
-			Row		   *row = &batch->rows[j];
-
-			if (row->counted || row_is_settled(row))
-				continue;
-			if (row->in_doubt || row_is_with_redis(row))
-				p->counters.rows_in_doubt++;
-			else
-				p->counters.rows_read--;
-		}
-	}
+	rexp_window_reckon(&p->window, &p->counters.rows_in_doubt, &unsent);
+	p->counters.rows_read -= unsent;
 	rexp_link_close(p->link);
 	rexp_progress_counters(p->progress, &p->counters);
 }

@@ -67,7 +67,7 @@ subtest 'an export that is waited for, and one that is not' => sub {
 };
 
 subtest 'progress and cancel' => sub {
-	my $id = start_job($replica, 'SELECT id FROM numbers', 'd:#{id}', batch => 20, rate => 200);
+	my $id = start_job($replica, 'SELECT id FROM numbers LIMIT 4000', 'd:#{id}', batch => 20, rate => 200);
 	until_written($replica, $id, 40);
 	my $row = job($replica, $id);
 	is($row->{state}, 'running', 'the view shows that it runs');
@@ -129,7 +129,6 @@ subtest 'serializable by default' => sub {
 	$redis->cli('FLUSHALL');
 	$replica->safe_psql('postgres', "BEGIN ISOLATION LEVEL REPEATABLE READ; $export; COMMIT");
 	is(redis_keys_count($redis, 'i:*'), 100, 'one of another level is not, nor is its export');
-	$replica->append_conf('postgresql.auto.conf', '');
 	$replica->safe_psql('postgres', q{SET default_transaction_isolation = 'read committed'; ALTER SYSTEM RESET default_transaction_isolation});
 	$replica->reload;
 	poll_until($replica, q{SELECT current_setting('default_transaction_isolation') = 'read committed'});
@@ -217,6 +216,18 @@ subtest 'hot_standby_feedback' => sub {
 	like($session->wait, qr/\|done$/, 'who waits gets to the end');
 	is(job_ends($replica, $redis, $waited, state => 'done', keys => 'n:*')->{rows_written}, 800, 'all rows');
 	is(job_ends($replica, $redis, $id, state => 'done', keys => 'o:*')->{rows_written}, 800, 'of both');
+};
+
+# Feedback keeps rows, but not locks away: what takes the whole table on the primary takes it on the replica, too.
+subtest 'a conflict over a lock' => sub {
+	conflict_starts();
+	my $session = session($replica);
+	my $id = next_job($replica, sub { $session->send("\\set VERBOSITY verbose\n"
+		. export_sql('SELECT id FROM numbers', key_template => q{'w:#{id}'}, batch => 20, rate => 200)) });
+	until_written($replica, $id, 20);
+	$primary->safe_psql('postgres', 'ALTER TABLE numbers ADD more int');
+	like(($session->wait)[1], qr/ERROR:  40001: .*$conflict/, 'the caller\'s error');
+	ends_by_conflict($id, 'w:*');
 };
 
 subtest 'a restart of the replica' => sub {

@@ -1,0 +1,131 @@
+/*-------------------------------------------------------------------------
+ *
+ * window.h
+ *	  The rows on their way: gathered in batches, sent, and kept until they are
+ *	  settled.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_WINDOW_H
+#define REDIS_EXPORT_WINDOW_H
+
+#include "resp.h"
+
+/* The window: batches and bytes.  One batch more is being filled. */
+#define REXP_WINDOW_BATCHES 4
+#define REXP_WINDOW_BYTES ((size_t) 16 * 1024 * 1024)
+#define REXP_BATCH_BYTES (REXP_WINDOW_BYTES / REXP_WINDOW_BATCHES)
+
+typedef enum RexpRowState
+{
+	REXP_ROW_WAITING,			/* to be sent */
+	REXP_ROW_SENT,				/* its write is with Redis */
+	REXP_ROW_REFUSED,			/* to be sent again */
+	REXP_ROW_WRITTEN,			/* the expiry is to be sent */
+	REXP_ROW_EXPIRING,			/* the expiry is with Redis */
+	REXP_ROW_HELD,				/* the replicas are to answer */
+	REXP_ROW_DONE,
+	REXP_ROW_FAILED
+} RexpRowState;
+
+typedef struct RexpRow
+{
+	int64		number;			/* of the query's row, from 1 */
+	size_t		start;			/* of its command in the batch */
+	size_t		expiry_start;	/* of its expiry */
+	uint8		state;			/* a RexpRowState */
+	uint8		losses;			/* of the connection, while it was first */
+	bool		counted;		/* in rows_written */
+	bool		in_doubt;		/* may be in Redis from an earlier attempt */
+} RexpRow;
+
+/* The WAIT of a batch. */
+typedef enum RexpWaitState
+{
+	REXP_WAIT_NONE,
+	REXP_WAIT_DUE,
+	REXP_WAIT_SENT
+} RexpWaitState;
+
+typedef struct RexpBatch
+{
+	RexpBuffer	data;			/* the commands */
+	RexpBuffer	sequel;			/* the expiries, later the WAIT */
+	RexpWaitState wait;
+	RexpRow    *rows;
+	int			nrows;
+	int			row_capacity;
+	int			open;			/* rows that are not settled */
+} RexpBatch;
+
+typedef enum RexpFlightKind
+{
+	REXP_FLIGHT_WRITES,			/* a command for each row */
+	REXP_FLIGHT_EXPIRIES,		/* one for each row that is written */
+	REXP_FLIGHT_REPLICAS		/* one for the whole batch */
+} RexpFlightKind;
+
+/* Commands of one batch on the wire. */
+typedef struct RexpFlight
+{
+	RexpBatch  *batch;
+	RexpFlightKind kind;
+} RexpFlight;
+
+/* What follows a row's write. */
+typedef struct RexpSequel
+{
+	bool		expire;			/* set or remove an expiry: ... */
+	int64		ttl;			/* ... milliseconds, 0 removes it */
+	int			wait_replicas;	/* 0: none are asked */
+	int			wait_time;		/* milliseconds that a WAIT takes at most */
+} RexpSequel;
+
+typedef struct RexpWindow
+{
+	RexpSequel	sequel;
+	MemoryContext context;
+
+	RexpBatch	ring[REXP_WINDOW_BATCHES + 1];
+	int			head;			/* the oldest batch of the window */
+	int			queued;			/* batches in the window */
+	size_t		queued_bytes;
+
+	/* a batch has one flight at a time, and there may be room to spare */
+	RexpFlight	flights[2 * REXP_WINDOW_BATCHES];
+	int			nflights;		/* the first is the one that is received */
+	int			receive_at;		/* command, which is a row but for a WAIT */
+	int			send_flight;
+	int			send_at;		/* command */
+	size_t		send_offset;	/* bytes of it handed to the kernel */
+	int			outstanding;	/* commands with Redis */
+} RexpWindow;
+
+extern void rexp_window_init(RexpWindow *window, int batch,
+							 const RexpSequel *sequel);
+extern RexpBatch *rexp_window_filling(RexpWindow *window);
+extern RexpBuffer *rexp_window_row_begin(RexpWindow *window);
+extern void rexp_window_queue(RexpWindow *window);
+extern bool rexp_window_is_full(const RexpWindow *window);
+extern bool rexp_window_has_sequel(const RexpWindow *window);
+
+extern bool rexp_window_advance_sender(RexpWindow *window);
+extern size_t rexp_window_piece(const RexpWindow *window, int commands,
+								size_t most, const char **bytes);
+extern int	rexp_window_sent(RexpWindow *window, size_t bytes);
+
+extern void rexp_window_advance_receiver(RexpWindow *window, bool sequels);
+extern RexpRow *rexp_window_first_in_line(RexpWindow *window, RexpBatch **batch);
+extern void rexp_window_settle(RexpBatch *batch, RexpRow *row,
+							   RexpRowState state);
+
+extern void rexp_window_rewind(RexpWindow *window);
+extern void rexp_window_drop_unsent(RexpWindow *window);
+extern void rexp_window_reckon(const RexpWindow *window, int64 *in_doubt,
+							   int64 *unsent);
+
+extern bool rexp_row_is_settled(const RexpRow *row);
+extern void rexp_row_key(const RexpBatch *batch, const RexpRow *row,
+						 const char **key, size_t *len);
+
+#endif							/* REDIS_EXPORT_WINDOW_H */
