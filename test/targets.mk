@@ -3,17 +3,21 @@
 #
 #   make deps                     installs what the tests and the demo need and this machine lacks
 #   make test [WHAT="regress types t/001_harness.t"] [PG_CONFIG=…]
+#   make soak [SECONDS=600] [SEED=n]   exports under random faults
 #   make demo [DOCUMENTS=100000]
 #   make print-REGRESS            a variable's value, for test/run
 
 .DEFAULT_GOAL := all
-.PHONY: deps test demo
+.PHONY: deps test soak demo
 
 deps:
 	@test/deps
 
 test:
 	@test/run $(if $(filter command environment,$(firstword $(origin PG_CONFIG))),--pg "$(PG_CONFIG)") $(WHAT)
+
+soak:
+	@test/soak $(or $(SECONDS),600) $(SEED)
 
 demo:
 	@demo/run $(DOCUMENTS)

@@ -5,7 +5,8 @@
 #
 # cut_after: the first connection is cut after so many bytes from the client, the second after so many, and so on; those after the
 # last are not cut. trickle: the first so many bytes that Redis answers are passed on one at a time.
-# ->raise('stall') and ->lower('stall'): in between nothing passes. ->connections says how many there have been.
+# ->raise('stall') and ->lower('stall'): in between nothing passes. ->raise('cut') cuts all connections, once. ->connections says how
+# many there have been.
 package RedisExport::Proxy;
 
 use strict;
@@ -58,6 +59,14 @@ sub _serve
 		{
 			select undef, undef, undef, 0.05;
 			next;
+		}
+		if ($self->flag('cut'))
+		{
+			$self->lower('cut');
+			my @ends = grep { $_ != $listener } $select->handles;
+			$select->remove(@ends);
+			close $_ for @ends;
+			%pairs = ();
 		}
 		for my $socket ($select->can_read(0.1))
 		{
