@@ -52,6 +52,7 @@ struct RexpLink
 	char	   *text;			/* malloc'd: the text of reply */
 	size_t		text_size;
 	RexpServerInfo info;
+	int64		client_id;		/* Redis' number of this connection, or 0 */
 	char	   *input;			/* RECEIVE_SIZE bytes */
 };
 
@@ -666,12 +667,40 @@ rexp_link_refresh_info(RexpLink *link, RexpError *error)
 	return link->context != NULL;
 }
 
+/*
+ * end_old_connection
+ *	  Have Redis forget the connection that we had to it before, and ask the
+ *	  number of this one.
+ *
+ * Of the old connection, bytes may still be on their way, or lie unread with a
+ * Redis that stood still: it would carry out those commands after ours, and old
+ * rows would overwrite newer ones.  Redis may refuse it, and may be too old for
+ * it; then that remains as it is.
+ */
+static void
+end_old_connection(RexpLink *link, const char *old_run_id, RexpError *error)
+{
+	static const char *const ask[] = {"CLIENT", "ID"};
+	char		number[32];
+	const char *const kill_old[] = {"CLIENT", "KILL", "ID", number};
+
+	snprintf(number, sizeof(number), INT64_FORMAT, link->client_id);
+	if (link->client_id != 0 && strcmp(old_run_id, link->info.run_id) == 0)
+		(void) call(link, lengthof(kill_old), kill_old, error);
+	link->client_id = 0;
+	if (rexp_link_is_open(link) &&
+		call(link, lengthof(ask), ask, error) == REXP_ANSWER_DONE &&
+		link->reply.type == REXP_REPLY_INTEGER)
+		link->client_id = link->reply.integer;
+}
+
 /* Enter: password, database, name, and a look at who is there. */
 static RexpAnswer
 handshake(RexpLink *link, RexpError *error)
 {
 	const RexpLinkOptions *options = &link->options;
 	RexpAnswer	answer;
+	char		old_run_id[sizeof(link->info.run_id)];
 	char		db[16];
 
 	if (options->password != NULL)
@@ -701,6 +730,7 @@ handshake(RexpLink *link, RexpError *error)
 			return answer;
 		}
 	}
+	strlcpy(old_run_id, link->info.run_id, sizeof(old_run_id));
 	answer = inspect(link, error);
 	if (error->sqlstate == ERRCODE_INSUFFICIENT_PRIVILEGE &&
 		rexp_link_is_open(link) && strstr(error->message, "NOPERM") != NULL)
@@ -711,16 +741,19 @@ handshake(RexpLink *link, RexpError *error)
 
 		return rexp_answer_to(loading, strlen(loading), error);
 	}
-	if (answer == REXP_ANSWER_DONE && options->client_name[0] != '\0')
+	if (answer == REXP_ANSWER_DONE && !link->keep_trees)
+		end_old_connection(link, old_run_id, error);
+	if (answer == REXP_ANSWER_DONE && options->client_name[0] != '\0' &&
+		rexp_link_is_open(link))
 	{
 		const char *const words[] = {"CLIENT", "SETNAME", options->client_name};
 
 		/* a refusal does no harm; the first command of all must not be this */
 		(void) call(link, 3, words, error);
-		if (link->context == NULL)
-			return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
-				REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
 	}
+	if (answer == REXP_ANSWER_DONE && !rexp_link_is_open(link))
+		return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
+			REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
 	return answer;
 }
 

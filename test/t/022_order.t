@@ -210,6 +210,27 @@ subtest 'a line that stalls' => sub {
 	$redis->cli('FLUSHALL');
 };
 
+# What the old connection still holds would be carried out after the resend.
+subtest 'a line that stalls, is given up, and delivers all the same' => sub {
+	my $proxy = RedisExport::Proxy->new($redis);
+	add_server($node, $proxy, name => 'delivers', timeout => 1);
+	my $query = q{SELECT i % 10 AS id, i AS n FROM generate_series(1, 6000) AS i};
+	next_job($node, sub { $session->send(export_sql($query, batch => 100, rate => 2000, server => q{'delivers'})) });
+	poll_until($node, 'SELECT rows_written > 100 FROM redis_export_progress ORDER BY job DESC LIMIT 1');
+	$proxy->raise('hold');
+	$session->wait;
+	job_ended('done', rows_written => 6000, reconnects => 1);
+	my $last = sub { join ' ', map { $redis->cli('JSON.GET', "k:$_", '$.n') } 0 .. 9 };
+	my $newest = join ' ', map { "[$_]" } 6000, 5991 .. 5999;
+	is($last->(), $newest, 'the last row of each key is there');
+	$proxy->lower('hold');
+	my $deadline = time + 60;
+	sleep 0.05 until $proxy->released || time > $deadline;
+	ok($proxy->released, 'the old connection has delivered what it had, and ended');
+	is($last->(), $newest, 'and nothing of it came after');
+	$redis->cli('FLUSHALL');
+};
+
 subtest 'expiry: on a real Redis' => sub {
 	$redis->cli('SET', 'k:7', 'of somebody else');
 	my $error = sql_error($node, rows(20, ttl => q{'1 hour'}));

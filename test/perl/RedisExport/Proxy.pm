@@ -5,7 +5,8 @@
 #
 # cut_after: the first connection is cut after so many bytes from the client, the second after so many, and so on; those after the
 # last are not cut. trickle: the first so many bytes that Redis answers are passed on one at a time.
-# ->raise('stall') and ->lower('stall'): in between nothing passes. ->raise('cut') cuts all connections, once. ->connections says how
+# ->raise('stall') and ->lower('stall'): in between nothing passes. The same with 'hold', but for connections made meanwhile, which
+# pass; ->released says how many of those that were held have since come to their end. ->raise('cut') cuts all connections, once. ->connections says how
 # many there have been.
 package RedisExport::Proxy;
 
@@ -48,11 +49,18 @@ sub connections
 	return scalar @files;
 }
 
+sub released
+{
+	my ($self) = @_;
+	my @files = glob "$self->{dir}/released.*";
+	return scalar @files;
+}
+
 sub _serve
 {
 	my ($self, $listener) = @_;
 	my $select = IO::Select->new($listener);
-	my ($count, %pairs) = (0);
+	my ($count, %pairs, @held) = (0);
 	while (getppid == $owner)
 	{
 		if ($self->flag('stall'))
@@ -67,6 +75,17 @@ sub _serve
 			$select->remove(@ends);
 			close $_ for @ends;
 			%pairs = ();
+		}
+		if ($self->flag('hold') && !@held)
+		{
+			@held = grep { $_ != $listener } $select->handles;
+			$select->remove(@held);
+			$pairs{$_}{held} = 1 for @held;
+		}
+		elsif (@held && !$self->flag('hold'))
+		{
+			$select->add(@held);
+			@held = ();
 		}
 		for my $socket ($select->can_read(0.1))
 		{
@@ -88,6 +107,7 @@ sub _serve
 			}
 			my $pair = $pairs{$socket} or next;
 			next if $self->_pass($pair, $socket);
+			open my $mark, '>', "$self->{dir}/released.$socket" if $pair->{held};
 			for my $end (@$pair{qw(client redis)})
 			{
 				$select->remove($end);
