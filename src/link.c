@@ -632,6 +632,16 @@ info_field(const char *text, const char *name)
 	return NULL;
 }
 
+/* Copy the word after "name:" in the text of INFO, if it is there. */
+static void
+info_word(const char *text, const char *name, char *to, size_t size)
+{
+	const char *field = info_field(text, name);
+
+	if (field != NULL)
+		strlcpy(to, field, Min(size, strcspn(field, "\r\n") + 1));
+}
+
 /*
  * Ask the server who it is.  A server that does not tell (an ACL without INFO)
  * is taken as it is.
@@ -647,10 +657,14 @@ inspect(RexpLink *link, RexpError *error)
 	if (answer == REXP_ANSWER_DONE && !link->keep_trees &&
 		link->reply.type == REXP_REPLY_STRING)
 	{
-		field = info_field(link->text, "run_id");
-		if (field != NULL)
-			strlcpy(link->info.run_id, field,
-					Min(sizeof(link->info.run_id), strcspn(field, "\r\n") + 1));
+		info_word(link->text, "run_id", link->info.run_id,
+				  sizeof(link->info.run_id));
+		info_word(link->text, "master_replid", link->info.history,
+				  sizeof(link->info.history));
+		info_word(link->text, "master_replid2", link->info.history_before,
+				  sizeof(link->info.history_before));
+		field = info_field(link->text, "role");
+		link->info.is_replica = field != NULL && strncmp(field, "slave", 5) == 0;
 		field = info_field(link->text, "loading");
 		link->info.loading = field != NULL && *field == '1';
 		field = info_field(link->text, "evicted_keys");

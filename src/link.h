@@ -50,6 +50,9 @@ typedef struct RexpReply
 typedef struct RexpServerInfo
 {
 	char		run_id[48];		/* empty if Redis does not tell */
+	char		history[48];	/* whose writes its data is made of ... */
+	char		history_before[48]; /* ... and was, before it became a master */
+	bool		is_replica;
 	bool		loading;
 	int64		evicted_keys;
 } RexpServerInfo;

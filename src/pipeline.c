@@ -100,6 +100,7 @@ struct RexpPipeline
 	TimestampTz tokens_at;
 
 	char		run_id[48];
+	char		history[48];	/* of the server's data, while it is a master */
 	int64		evicted_base;
 };
 
@@ -685,6 +686,27 @@ exchange(RexpPipeline *p, bool may_wait)
 	rexp_link_wait(p->link, has_output(p), wait_time(p, now));
 }
 
+/*
+ * Was this server, the same process as before, a replica meanwhile that threw its
+ * data away for another master's?  One that only was to be keeps its history as
+ * the one before its present one; one that forgets it for its age has none before.
+ */
+static bool
+has_other_data(const RexpPipeline *p, const RexpServerInfo *info)
+{
+	return p->history[0] != '\0' && info->history[0] != '\0' &&
+		strcmp(info->history, p->history) != 0 &&
+		strcmp(info->history_before, p->history) != 0 &&
+		strspn(info->history_before, "0") != strlen(info->history_before);
+}
+
+static void
+note_loss(RexpPipeline *p)
+{
+	if (p->counters.redis_restarts++ == 0)
+		p->counters.written_at_restart = p->counters.rows_written;
+}
+
 /* Look whether it is the same server, with the same data, as before. */
 static void
 note_server(RexpPipeline *p, bool first)
@@ -694,8 +716,7 @@ note_server(RexpPipeline *p, bool first)
 	if (!first && info->run_id[0] != '\0' && p->run_id[0] != '\0' &&
 		strcmp(info->run_id, p->run_id) != 0)
 	{
-		if (p->counters.redis_restarts++ == 0)
-			p->counters.written_at_restart = p->counters.rows_written;
+		note_loss(p);
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),
 				 errmsg("Redis was restarted after " INT64_FORMAT " rows were acknowledged",
@@ -703,6 +724,17 @@ note_server(RexpPipeline *p, bool first)
 				 errdetail("What it had not saved before is lost.")));
 		p->evicted_base = 0;
 	}
+	else if (!first && !info->is_replica && has_other_data(p, info))
+	{
+		note_loss(p);
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("Redis took over the data of another master after " INT64_FORMAT " rows were acknowledged",
+						p->counters.rows_written),
+				 errdetail("What it held before, and the other did not, is lost.")));
+	}
+	if (!info->is_replica)
+		strlcpy(p->history, info->history, sizeof(p->history));
 	if (first)
 		p->evicted_base = info->evicted_keys;
 	strlcpy(p->run_id, info->run_id, sizeof(p->run_id));
