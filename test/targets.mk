@@ -4,11 +4,12 @@
 #   make deps                     installs what the tests and the demo need and this machine lacks
 #   make test [WHAT="regress types t/001_harness.t"] [PG_CONFIG=…]
 #   make soak [SECONDS=600] [SEED=n]   exports under random faults
+#   make test-memory [WHAT=…]     tests under valgrind and a sanitizer
 #   make demo [DOCUMENTS=100000]
 #   make print-REGRESS            a variable's value, for test/run
 
 .DEFAULT_GOAL := all
-.PHONY: deps test soak demo
+.PHONY: deps test test-memory soak demo
 
 deps:
 	@test/deps
@@ -18,6 +19,9 @@ test:
 
 soak:
 	@test/soak $(or $(SECONDS),600) $(SEED)
+
+test-memory:
+	@test/memory $(WHAT)
 
 demo:
 	@demo/run $(DOCUMENTS)
