@@ -87,12 +87,16 @@ log_end(const Worker *worker, RexpState state, const RexpError *error,
 			 errhidestmt(true)));
 }
 
-/* Settle the ledger and tell how the job has ended. */
+/*
+ * Settle the ledger and tell how the job has ended, once.  Even a line in the
+ * log serves interrupts, and what has ended shall not end once more otherwise.
+ */
 static void
 finish(Worker *worker, RexpState state, const RexpError *error)
 {
 	RexpCounters counters = {0};
 
+	HOLD_INTERRUPTS();
 	worker->finished = true;
 	if (worker->pipeline != NULL)
 	{
@@ -101,6 +105,7 @@ finish(Worker *worker, RexpState state, const RexpError *error)
 	}
 	log_end(worker, state, error, &counters);
 	rexp_progress_finish(worker->progress, state, error, &counters);
+	RESUME_INTERRUPTS();
 }
 
 /*
@@ -280,6 +285,7 @@ end_after_error(Worker *worker, ErrorData *edata)
 
 	rexp_error_from_edata(&error, edata);
 	disable_timeout(STATEMENT_TIMEOUT, false);
+	rexp_progress_state(worker->progress, REXP_STATE_FINISHING, &error);
 	if (worker->pipeline != NULL)
 		drain(worker, is_sent_away(edata->sqlerrcode) ? CANCEL_DRAIN :
 			  worker->link_options->timeout);
