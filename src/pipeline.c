@@ -723,6 +723,7 @@ note_server(RexpPipeline *p, bool first)
 						p->counters.rows_written),
 				 errdetail("What it had not saved before is lost.")));
 		p->evicted_base = 0;
+		p->history[0] = '\0';
 	}
 	else if (!first && !info->is_replica && has_other_data(p, info))
 	{
