@@ -97,6 +97,9 @@ build_extension() {
     mkdir -p "$root$folder"
     cp -a "$folder/." "$root$folder"
   done
+  # pg_regress is run from the copy, too: the user may have no way to where it comes from.
+  pgxs=$(realpath "$pgxs")
+  [ ! -d "$root$pgxs" ] || pgxs=$root$pgxs
   attended make -s -C "$build" install PG_CONFIG="$pg_config" DESTDIR="$root" "$@" >&2 || return 1
   regress_list=$(make -s -C "$build" print-REGRESS PG_CONFIG="$pg_config" "$@" 2>/dev/null || true)
   exec {lock}>&-
