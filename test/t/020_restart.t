@@ -5,35 +5,16 @@ use warnings;
 use RedisExport::Test;
 use RedisExport::Fake;
 use RedisExport::Jobs qw(next_job);
+use RedisExport::Rows;
 
 my $redis = RedisExport::Redis->new;
 my $node = new_node($redis, conf => 'redis_export.notice_interval = 0');
-
-# All exports here are of so many rows like these, and this is how many of them Redis does not hold as they are.
-sub export_rows
-{
-	my ($count, %arguments) = @_;
-	return export_sql("SELECT i AS id, 'value ' || i AS v FROM generate_series(1, $count) AS i", value => q{'*'}, %arguments);
-}
-
-sub wrong_rows
-{
-	my ($at, $count) = @_;
-	return $at->cli('EVAL', q{
-		local wrong = 0
-		for i = 1, ARGV[1] do
-			if redis.call('JSON.GET', 'k:' .. i) ~= '{"id":' .. i .. ',"v":"value ' .. i .. '"}' then
-				wrong = wrong + 1
-			end
-		end
-		return wrong}, 0, $count);
-}
 
 # A job on its own, at a rate that leaves time to do something to it; returns when so many rows are acknowledged.
 sub start_job
 {
 	my ($session, $count, $written, %arguments) = @_;
-	next_job($node, sub { $session->send(export_rows($count, rate => 2500, batch => 200, %arguments)) });
+	next_job($node, sub { $session->send(rows($count, rate => 2500, batch => 200, %arguments)) });
 	poll_until($node, "SELECT rows_written >= $written OR finished_at IS NOT NULL FROM redis_export_progress ORDER BY job DESC LIMIT 1");
 	my $job = job($node);
 	die "it is $job->{state}: " . ($job->{last_error} // '') if $job->{finished_at};
@@ -107,7 +88,7 @@ subtest 'down for longer than retry_timeout' => sub {
 
 subtest 'not there at the start, and later is' => sub {
 	$redis->stop;
-	$session->send(export_rows(500));
+	$session->send(rows(500));
 	poll_until($node, q{SELECT state = 'retrying' FROM redis_export_progress ORDER BY job DESC LIMIT 1});
 	for (1 .. 200)
 	{
@@ -124,7 +105,7 @@ subtest 'not there at the start, and later is' => sub {
 
 subtest 'never there' => sub {
 	$redis->stop;
-	my $error = sql_error($node, export_rows(500, retry_timeout => q{'0.5 s'}), verbose => 1);
+	my $error = sql_error($node, rows(500, retry_timeout => q{'0.5 s'}), verbose => 1);
 	like($error, qr/^ERROR:  08001: gave up after no row was acknowledged for [\d.]+ seconds: could not connect/m, 'an error in the end');
 	is(job($node)->{rows_read}, 0, 'no row was read for nothing');
 	ledger_ok($node);
@@ -133,14 +114,14 @@ subtest 'never there' => sub {
 
 subtest 'no such host' => sub {
 	add_server($node, $redis, name => 'nowhere', host => 'no such host');
-	my $error = sql_error($node, export_rows(500, server => q{'nowhere'}), verbose => 1);
+	my $error = sql_error($node, rows(500, server => q{'nowhere'}), verbose => 1);
 	like($error, qr/^ERROR:  08001: could not find the address of Redis server "nowhere", host "no such host": /m, 'an error at once');
 	is(job($node)->{state}, 'failed', 'the job has failed');
 };
 
 subtest 'no such socket' => sub {
 	add_server($node, $redis, name => 'no_socket', host => '/no/such/socket');
-	my $error = sql_error($node, export_rows(5, server => q{'no_socket'}, retry_timeout => q{'0.2 s'}));
+	my $error = sql_error($node, rows(5, server => q{'no_socket'}, retry_timeout => q{'0.2 s'}));
 	like($error, qr/could not connect to Redis server "no_socket" at "\/no\/such\/socket": No such file or directory/, 'an error');
 };
 
@@ -156,7 +137,7 @@ subtest 'loading its data after a restart' => sub {
 		return '+OK';
 	});
 	add_server($node, $loading, name => 'loading');
-	my ($out, $err) = $session->send(export_rows(50, batch => 10, server => q{'loading'}))->wait;
+	my ($out, $err) = $session->send(rows(50, batch => 10, server => q{'loading'}))->wait;
 	is(job($node)->{state}, 'done', 'done');
 	ledger_ok($node);
 	like($err, qr/tries again: could not log in to Redis server "loading" .*: Redis answered: LOADING /, 'it said what it waits for');
@@ -232,7 +213,7 @@ subtest 'no more clients allowed' => sub {
 	my $blocker = IO::Socket::INET->new(PeerAddr => $redis->host, PeerPort => $redis->port);
 	print $blocker "PING\r\n";
 	is(scalar <$blocker>, "+PONG\r\n", 'one client holds the only place');
-	$session->send(export_rows(100));
+	$session->send(rows(100));
 	poll_until($node, q{SELECT state = 'retrying' FROM redis_export_progress ORDER BY job DESC LIMIT 1});
 	like(job($node)->{last_error}, qr/Redis answered: ERR max number of clients reached/, 'the view says why');
 	print $blocker "CONFIG SET maxclients 100\r\n";

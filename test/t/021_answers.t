@@ -5,33 +5,17 @@ use warnings;
 use RedisExport::Test;
 use RedisExport::Fake;
 use RedisExport::Jobs qw(next_job);
+use RedisExport::Rows;
 
 my $redis = RedisExport::Redis->new;
 my $node = new_node($redis, conf => 'redis_export.notice_interval = 0');
 my $session = session($node);
-
-sub rows
-{
-	my ($count, %arguments) = @_;
-	return export_sql("SELECT i AS id, 'value ' || i AS v FROM generate_series(1, $count) AS i", value => q{'*'}, %arguments);
-}
 
 # What the caller gets of an export, with SQLSTATE, detail and hint.
 sub failed_export
 {
 	my ($count, %arguments) = @_;
 	return sql_error($node, rows($count, %arguments), verbose => 1);
-}
-
-sub job_ended
-{
-	my ($state, %expected) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $job = job($node);
-	is($job->{state}, $state, "the job is $state") or diag $job->{last_error};
-	is($job->{$_}, $expected{$_}, "$_ is $expected{$_}") for sort keys %expected;
-	ledger_ok($node);
-	return $job;
 }
 
 # The failed rows of the newest job, one a line.
@@ -88,14 +72,14 @@ subtest 'OOM' => sub {
 	$redis->cli('CONFIG', 'SET', 'maxmemory', 0);
 	my ($out, $err) = $session->wait;
 	like($err, qr/WARNING:  export job \d+ tries again: Redis answered: OOM /, 'so is the caller told');
-	job_ended('done', rows_written => 4000, reconnects => 0);
+	job_ended($node, 'done', rows_written => 4000, reconnects => 0);
 	is(redis_keys_count($redis), 4000, 'all rows are in Redis');
 
 	$redis->cli('CONFIG', 'SET', 'maxmemory', 1);
 	my $error = failed_export(50, retry_timeout => q{'0.3 s'});
 	like($error, qr/^ERROR:  53200: gave up after no row was acknowledged for [\d.]+ seconds: Redis answered: OOM .*HINT:  Redis has reached its maxmemory/ms,
 		'without room for good: an error');
-	job_ended('failed', rows_read => 0, rows_in_doubt => 0);
+	job_ended($node, 'failed', rows_read => 0, rows_in_doubt => 0);
 	$redis->cli('CONFIG', 'SET', 'maxmemory', 0);
 };
 
@@ -114,7 +98,7 @@ subtest 'MISCONF' => sub {
 	until_retrying(qr/^Redis answered: MISCONF /);
 	$sick->cli('CONFIG', 'SET', 'stop-writes-on-bgsave-error', 'no');
 	$session->wait;
-	job_ended('done', rows_written => 100, reconnects => 0);
+	job_ended($node, 'done', rows_written => 100, reconnects => 0);
 	is(redis_keys_count($sick, 'k:*'), 100, 'all rows are in Redis');
 	$sick->kill9;    # it would not stop without having saved
 };
@@ -133,7 +117,7 @@ subtest 'BUSY' => sub {
 	until_retrying(qr/BUSY Redis is busy running a script/);
 	$redis->cli('SCRIPT', 'KILL');
 	$session->wait;
-	job_ended('done', rows_written => 100);
+	job_ended($node, 'done', rows_written => 100);
 	is(redis_keys_count($redis, 'k:*'), 100, 'all rows are in Redis');
 	$redis->cli('CONFIG', 'SET', 'busy-reply-threshold', 5000);
 };
@@ -146,7 +130,7 @@ subtest 'NOREPLICAS' => sub {
 	until_retrying(qr/^Redis answered: NOREPLICAS /);
 	$redis->cli('CONFIG', 'SET', 'min-replicas-to-write', 0);
 	$session->wait;
-	job_ended('done', rows_written => 3000, reconnects => 0);
+	job_ended($node, 'done', rows_written => 3000, reconnects => 0);
 	is(redis_keys_count($redis), 3000, 'all rows are in Redis');
 };
 
@@ -158,7 +142,7 @@ subtest 'READONLY' => sub {
 	until_retrying(qr/^Redis answered: READONLY /);
 	$redis->cli('REPLICAOF', 'NO', 'ONE');
 	$session->wait;
-	cmp_ok(job_ended('done', rows_written => 3000, redis_restarts => 0)->{reconnects}, '>=', 1, 'it looked for the master anew');
+	cmp_ok(job_ended($node, 'done', rows_written => 3000, redis_restarts => 0)->{reconnects}, '>=', 1, 'it looked for the master anew');
 	is(redis_keys_count($redis), 3000, 'all rows are in Redis');
 };
 
@@ -167,7 +151,7 @@ for my $answer ('MASTERDOWN Link with MASTER is down', 'CLUSTERDOWN The cluster 
 	subtest "$answer, for a while" => sub {
 		my ($fake, $server) = fake_answers("-$answer", 2);
 		my ($out, $err) = $session->send(rows(20, server => $server))->wait;
-		job_ended('done', rows_written => 20, reconnects => 2);
+		job_ended($node, 'done', rows_written => 20, reconnects => 2);
 		like($err, qr/tries again: Redis answered: $answer/, 'the caller is told');
 		my @last = ($fake->commands('JSON.SET'))[-16 .. -1];
 		is_deeply([ map { $_->{words}[1] } @last ], [ map { "k:$_" } 5 .. 20 ], 'the row and all after it were sent again, in order');
@@ -181,7 +165,7 @@ for my $answer ('MOVED 866 127.0.0.1:7001', 'MOVED 866 :7001', 'ASK 866 127.0.0.
 		my $error = failed_export(20, server => $server);
 		like($error, qr/^ERROR:  0A000: Redis answered: $answer\n.*HINT:  This Redis is a node of a Redis Cluster\. The option "cluster"/ms,
 			'an error that names the option');
-		job_ended('failed', rows_failed => 0, rows_in_doubt => 0, rows_written => 19);
+		job_ended($node, 'failed', rows_failed => 0, rows_in_doubt => 0, rows_written => 19);
 	};
 }
 
@@ -193,7 +177,7 @@ subtest 'a real cluster' => sub {
 	until_retrying(qr/^Redis answered: CLUSTERDOWN Hash slot not served/);
 	$nodes[0]->cli('CLUSTER', 'ADDSLOTSRANGE', 0, 16383);
 	$session->wait;
-	job_ended('done', rows_written => 20);
+	job_ended($node, 'done', rows_written => 20);
 	is(redis_keys_count($nodes[0]), 20, 'a node that gets all slots has all rows');
 
 	$nodes[0]->cli('FLUSHALL');
@@ -208,7 +192,7 @@ subtest 'a real cluster' => sub {
 	my $error = failed_export(20, server => q{'cluster'});
 	like($error, qr/^ERROR:  0A000: Redis answered: MOVED \d+ 127\.0\.0\.1:@{[ $nodes[1]->port ]}\n.*HINT:  This Redis is a node of a Redis Cluster/ms,
 		'with half of them: an error');
-	my $job = job_ended('failed', rows_failed => 0, rows_in_doubt => 0);
+	my $job = job_ended($node, 'failed', rows_failed => 0, rows_in_doubt => 0);
 	is(redis_keys_count($nodes[0]), $job->{rows_written}, 'the rows that belong there are there');
 	$_->kill9 for @nodes;
 };
@@ -219,14 +203,14 @@ subtest 'NOAUTH and WRONGPASS' => sub {
 	my $error = failed_export(20, server => q{'locked'});
 	like($error, qr/^ERROR:  28000: could not log in to Redis server "locked" at .*: Redis answered: NOAUTH .*HINT:  Give username and password in a user mapping/ms,
 		'no password');
-	job_ended('failed', rows_read => 0);
+	job_ended($node, 'failed', rows_read => 0);
 
 	$node->safe_psql('postgres', q{CREATE USER MAPPING FOR CURRENT_USER SERVER locked OPTIONS (password 'wrong-one')});
 	$error = failed_export(20, server => q{'locked'});
 	like($error, qr/^ERROR:  28P01: could not log in .*: Redis answered: WRONGPASS .*HINT:  See the username and password of the user mapping/ms,
 		'a wrong password');
 	unlike($error . join('', grep { !/ statement: / } split /^/, slurp_file($node->logfile)), qr/wrong-one/, 'which is not shown');
-	job_ended('failed', rows_read => 0);
+	job_ended($node, 'failed', rows_read => 0);
 
 	$node->safe_psql('postgres', q{ALTER USER MAPPING FOR CURRENT_USER SERVER locked OPTIONS (SET password 'hush')});
 	start_export(3000, server => q{'locked'});
@@ -236,7 +220,7 @@ subtest 'NOAUTH and WRONGPASS' => sub {
 	go_on;
 	my (undef, $err) = $session->wait;
 	like($err, qr/ERROR:  could not log in to Redis server "locked" at .*: Redis answered: WRONGPASS/, 'changed in mid-job, and the connection cut: an error at once');
-	my $job = job_ended('failed');
+	my $job = job_ended($node, 'failed');
 	my $keys = redis_keys_count($locked);
 	cmp_ok($keys, '>=', $job->{rows_written}, 'what was acknowledged is in Redis');
 	cmp_ok($keys, '<=', $job->{rows_written} + $job->{rows_in_doubt}, 'and no more than what is in doubt');
@@ -247,7 +231,7 @@ subtest 'logged out in mid-job' => sub {
 	my (undef, $server) = fake_answers('-NOAUTH Authentication required.', 1);
 	my $error = failed_export(20, server => $server);
 	like($error, qr/^ERROR:  28000: Redis answered: NOAUTH Authentication required\./m, 'an error at once');
-	job_ended('failed', rows_failed => 0);
+	job_ended($node, 'failed', rows_failed => 0);
 };
 
 subtest 'no JSON module' => sub {
@@ -257,7 +241,7 @@ subtest 'no JSON module' => sub {
 	like($error, qr/^ERROR:  42883: Redis answered: ERR unknown command 'JSON\.SET'\n.*HINT:  This Redis has no JSON\. Use Redis 8, or load the RedisJSON module/ms,
 		'an error at once');
 	unlike($error . slurp_file($node->logfile), qr/args beginning|"v":"value/, 'that shows no document');
-	job_ended('failed', rows_written => 0, rows_failed => 0, rows_read => 0);
+	job_ended($node, 'failed', rows_written => 0, rows_failed => 0, rows_read => 0);
 	is(redis_keys_count($plain), 0, 'nothing is in Redis');
 	$plain->stop;
 };
@@ -274,22 +258,22 @@ subtest 'NOPERM' => sub {
 	}
 	my $error = failed_export(20, server => q{'as_reader'});
 	like($error, qr/^ERROR:  42501: Redis answered: NOPERM .*json\.set.*HINT:  Grant the Redis user the command/ms, 'to run the command: an error at once');
-	job_ended('failed', rows_failed => 0, rows_read => 0);
+	job_ended($node, 'failed', rows_failed => 0, rows_read => 0);
 	is(redis_keys_count($acl), 0, 'nothing is in Redis');
 
 	$error = failed_export(20, server => q{'as_some'});
 	like($error, qr/^ERROR:  42501: row 2 with key "k:2" failed: Redis answered: NOPERM .*HINT:  Grant the Redis user the key/ms, 'to touch a key: that row');
-	job_ended('failed', rows_written => 11);
+	job_ended($node, 'failed', rows_written => 11);
 	$acl->cli('FLUSHALL');
 	(undef, my $err) = $session->send(rows(20, server => q{'as_some'}, on_error => q{'ignore'}))->wait;
-	job_ended('done', rows_written => 11, rows_failed => 9);
+	job_ended($node, 'done', rows_written => 11, rows_failed => 9);
 	like($err, qr/WARNING:  9 rows of export job \d+ failed and were left out\nHINT:  See redis_export_failures\(\d+\)/, 'a warning says so');
 	is(join(' ', map { (split /\|/)[1] } split /\n/, failures()), 'k:2 k:3 k:4 k:5 k:6 k:7 k:8 k:9 k:20', 'the keys that failed');
 	is(redis_keys_count($acl), 11, 'the other rows are in Redis');
 
 	$acl->cli('FLUSHALL');
 	$session->send(rows(20, server => q{'as_quiet'}))->wait;
-	job_ended('done', rows_written => 20);
+	job_ended($node, 'done', rows_written => 20);
 	is(redis_keys_count($acl), 20, 'a user who may do nothing but JSON.SET can export');
 	$acl->stop;
 };
@@ -299,16 +283,16 @@ subtest 'a key of another type' => sub {
 	$redis->cli('SET', 'k:7', 'a string');
 	my $error = failed_export(20);
 	like($error, qr/^ERROR:  42809: row 7 with key "k:7" failed: Redis answered: .*wrong.*HINT:  The key holds a value of another type/msi, 'an error');
-	job_ended('failed', rows_written => 19, rows_failed => 1);
+	job_ended($node, 'failed', rows_written => 19, rows_failed => 1);
 	$session->send(rows(20, on_error => q{'ignore'}))->wait;
-	job_ended('done', rows_written => 19, rows_failed => 1);
+	job_ended($node, 'done', rows_written => 19, rows_failed => 1);
 	like(failures(), qr/^7\|k:7\|42809\|/, 'the failed row');
 	is($redis->cli('GET', 'k:7'), 'a string', 'the key is as it was');
 	is($redis->cli('JSON.GET', 'k:20'), '{"id":20,"v":"value 20"}', 'the others are there');
 
 	my (undef, $server) = fake_answers('-WRONGTYPE Operation against a key holding the wrong kind of value', 1);
 	$session->send(rows(20, server => $server, on_error => q{'ignore'}))->wait;
-	job_ended('done', rows_written => 19, rows_failed => 1);
+	job_ended($node, 'done', rows_written => 19, rows_failed => 1);
 	like(failures(), qr/^5\|k:5\|42809\|Redis answered: WRONGTYPE /, 'the other words for it');
 };
 
@@ -317,20 +301,20 @@ subtest 'a path' => sub {
 	$redis->cli('JSON.SET', "k:$_", '$', '{"a":{}}') for 1 .. 3;
 	$redis->cli('JSON.SET', 'k:2', '$', '{}');
 	$session->send(rows(3, path => q{'$.a.b'}, on_error => q{'ignore'}))->wait;
-	job_ended('done', rows_written => 2, rows_failed => 1);
+	job_ended($node, 'done', rows_written => 2, rows_failed => 1);
 	like(failures(), qr/^2\|k:2\|38000\|Redis answered nil: the document has no place for the path$/, 'its parent is missing: that row');
 	is($redis->cli('JSON.GET', 'k:3'), '{"a":{"b":{"id":3,"v":"value 3"}}}', 'the others are set below it');
 	is($redis->cli('JSON.GET', 'k:2'), '{}', 'that one is as it was');
 
 	my $error = failed_export(3, path => q{'$.a['});
 	like($error, qr/^ERROR:  38000: row 1 with key "k:1" failed: Redis answered: /m, 'a path that is none: the first row');
-	job_ended('failed', rows_written => 0);
+	job_ended($node, 'failed', rows_written => 0);
 };
 
 subtest 'a text that nobody knows' => sub {
 	my (undef, $server) = fake_answers('-BANANA is no class', 1);
 	$session->send(rows(20, server => $server, on_error => q{'ignore'}))->wait;
-	job_ended('done', rows_written => 19, rows_failed => 1);
+	job_ended($node, 'done', rows_written => 19, rows_failed => 1);
 	like(failures(), qr/^5\|k:5\|38000\|Redis answered: BANANA is no class$/, "is that row's fault");
 
 	(undef, $server) = fake_answers("-ERR \xff\e[31m binary \\", 1);
@@ -344,12 +328,12 @@ subtest 'what is no Redis' => sub {
 	my $error = failed_export(20, server => q{'http'});
 	like($error, qr/^ERROR:  08P01: could not log in to Redis server "http" at .*: Redis server "http" .* sent what is no reply of Redis: .*HINT:  Is it Redis that listens there, without TLS\?/ms,
 		'an error at once');
-	job_ended('failed', rows_read => 0);
+	job_ended($node, 'failed', rows_read => 0);
 
 	my (undef, $server) = fake_answers('<html>', 1);
 	$error = failed_export(20, server => $server);
 	like($error, qr/^ERROR:  08P01: Redis server .* sent what is no reply of Redis/m, 'in mid-job too');
-	job_ended('failed', rows_written => 4, rows_in_doubt => 16);
+	job_ended($node, 'failed', rows_written => 4, rows_in_doubt => 16);
 
 	my $nobody = RedisExport::Fake->new(all => sub { return CLOSE });
 	add_server($node, $nobody, name => 'nobody');
@@ -366,7 +350,7 @@ subtest 'database' => sub {
 	$redis->cli('FLUSHALL');
 	add_server($node, $redis, name => 'second', db => 2);
 	$session->send(rows(20, server => q{'second'}))->wait;
-	job_ended('done', rows_written => 20);
+	job_ended($node, 'done', rows_written => 20);
 	is($redis->cli('-n', 2, 'DBSIZE'), 20, 'the rows are in the database of the option');
 	is(redis_keys_count($redis), 0, 'and in no other');
 	add_server($node, $redis, name => 'hundredth', db => 99);

@@ -7,30 +7,11 @@ use RedisExport::Test;
 use RedisExport::Fake;
 use RedisExport::Jobs qw(next_job);
 use RedisExport::Proxy;
+use RedisExport::Rows;
 
 my $redis = RedisExport::Redis->new;
 my $node = new_node($redis, conf => 'redis_export.notice_interval = 0');
 my $session = session($node);
-
-sub rows
-{
-	my ($count, %arguments) = @_;
-	return export_sql("SELECT i AS id, 'value ' || i AS v FROM generate_series(1, $count) AS i", value => q{'*'}, %arguments);
-}
-
-# How many of so many rows Redis does not hold as they are.
-sub wrong_rows
-{
-	my ($count) = @_;
-	return $redis->cli('EVAL', q{
-		local wrong = 0
-		for i = 1, ARGV[1] do
-			if redis.call('JSON.GET', 'k:' .. i) ~= '{"id":' .. i .. ',"v":"value ' .. i .. '"}' then
-				wrong = wrong + 1
-			end
-		end
-		return wrong}, 0, $count);
-}
 
 # The fake, and its server's name as an argument.
 my $fakes = 0;
@@ -41,17 +22,6 @@ sub fake_redis
 	my $name = 'fake_' . ++$fakes;
 	add_server($node, $fake, name => $name);
 	return ($fake, "'$name'");
-}
-
-sub job_ended
-{
-	my ($state, %expected) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $job = job($node);
-	is($job->{state}, $state, "the job is $state") or diag $job->{last_error};
-	is($job->{$_}, $expected{$_}, "$_ is $expected{$_}") for sort keys %expected;
-	ledger_ok($node);
-	return $job;
 }
 
 sub failures
@@ -87,7 +57,7 @@ subtest 'a refused row, and later rows of its key that went through' => sub {
 		return '+OK';
 	});
 	$session->send(export_sql(q{SELECT i AS n, i % 7 AS id FROM generate_series(1, 60) AS i}, value => q{'*'}, batch => 20, server => $server))->wait;
-	job_ended('done', rows_written => 60, rows_failed => 0, reconnects => 0);
+	job_ended($node, 'done', rows_written => 60, rows_failed => 0, reconnects => 0);
 	my @sent = map { { n => $_->{words}[3] =~ /"n":(\d+)/, key => $_->{words}[1], good => $_->{reply} eq '+OK' } } $fake->commands('JSON.SET');
 	my ($refused) = grep { !$sent[$_]{good} } 0 .. $#sent;
 	is($sent[$refused]{n}, 10, 'row 10 was refused');
@@ -114,7 +84,7 @@ subtest 'a frozen Redis that wakes up with a connection given up' => sub {
 		poll_until($node, q{SELECT state = 'retrying' FROM redis_export_progress ORDER BY job DESC LIMIT 1});
 		$redis->thaw;
 		$session->wait;
-		job_ended('done', rows_written => 8000, reconnects => 1);
+		job_ended($node, 'done', rows_written => 8000, reconnects => 1);
 		is_deeply([ map { $redis->cli('JSON.GET', 'k:' . $_ % 7, '$.n') } 7994 .. 8000 ], [ map { "[$_]" } 7994 .. 8000 ],
 			'for each key the last row of the query won');
 	}
@@ -125,7 +95,7 @@ subtest 'a frozen Redis that wakes up with a connection given up' => sub {
 subtest 'a row that breaks the connection' => sub {
 	my ($fake, $server) = fake_redis(sub { return $_[3] eq 'k:13' ? CLOSE : '+OK' });
 	$session->send(rows(40, batch => 10, server => $server, on_error => q{'ignore'}))->wait;
-	job_ended('done', rows_written => 39, rows_failed => 1, reconnects => 3);
+	job_ended($node, 'done', rows_written => 39, rows_failed => 1, reconnects => 3);
 	like((failures())[0], qr/^13\|k:13\|08006\|the connection broke 3 times at this row: lost the connection to Redis server "fake_\d+" .*: the server closed it$/,
 		'it has failed');
 	my @sent = $fake->commands('JSON.SET');
@@ -139,7 +109,7 @@ subtest 'a row that breaks the connection' => sub {
 	my $error = sql_error($node, rows(40, batch => 10, server => $server), verbose => 1);
 	like($error, qr/^ERROR:  08006: row 13 with key "k:13" failed: the connection broke 3 times at this row: .*HINT:  Is its value larger than Redis' proto-max-bulk-len\?/ms,
 		'without on_error the job fails');
-	my $job = job_ended('failed', rows_failed => 1);
+	my $job = job_ended($node, 'failed', rows_failed => 1);
 	cmp_ok($job->{rows_written}, '>=', 12, 'those before it are counted');
 };
 
@@ -147,7 +117,7 @@ subtest 'a value over proto-max-bulk-len' => sub {
 	$redis->cli('CONFIG', 'SET', 'proto-max-bulk-len', '1mb');
 	my $query = q{SELECT i AS id, repeat('x', CASE i WHEN 50 THEN 2000000 ELSE 100 END) AS v FROM generate_series(1, 100) AS i};
 	$session->send(export_sql($query, value => q{'*'}, on_error => q{'ignore'}))->wait;
-	job_ended('done', rows_written => 99, rows_failed => 1);
+	job_ended($node, 'done', rows_written => 99, rows_failed => 1);
 	like((failures())[0], qr/^50\|k:50\|/, 'that row has failed');
 	is(redis_keys_count($redis), 99, 'the others are in Redis');
 	$redis->cli('CONFIG', 'SET', 'proto-max-bulk-len', '512mb');
@@ -159,11 +129,11 @@ subtest 'a connection that is cut, here and there' => sub {
 	my $proxy = RedisExport::Proxy->new($redis, cut_after => \@cuts);
 	add_server($node, $proxy, name => 'cut');
 	$session->send(rows(5000, batch => 100, server => q{'cut'}))->wait;
-	my $job = job_ended('done', rows_written => 5000, rows_failed => 0, redis_restarts => 0);
+	my $job = job_ended($node, 'done', rows_written => 5000, rows_failed => 0, redis_restarts => 0);
 	is($proxy->connections, @cuts + 1, 'each connection was cut but the last');
 	cmp_ok($job->{reconnects}, '>=', 4, 'it came back');
 	is(redis_keys_count($redis), 5000, 'all keys are in Redis');
-	is(wrong_rows(5000), 0, 'with their values');
+	is(wrong_rows($redis, 5000), 0, 'with their values');
 	$redis->cli('FLUSHALL');
 };
 
@@ -172,9 +142,9 @@ subtest 'answers that come byte by byte' => sub {
 	add_server($node, $proxy, name => 'slow');
 	$redis->cli('SET', 'k:700', 'of another type');
 	$session->send(rows(1000, batch => 100, server => q{'slow'}, on_error => q{'ignore'}))->wait;
-	job_ended('done', rows_written => 999, rows_failed => 1, reconnects => 0);
+	job_ended($node, 'done', rows_written => 999, rows_failed => 1, reconnects => 0);
 	like((failures())[0], qr/^700\|k:700\|42809\|/, 'each answer is for its row');
-	is(wrong_rows(699), 0, 'the rows are in Redis');
+	is(wrong_rows($redis, 699), 0, 'the rows are in Redis');
 	$redis->cli('FLUSHALL');
 };
 
@@ -189,7 +159,7 @@ subtest 'an error within an answer that comes in pieces' => sub {
 		return undef;
 	});
 	$session->send(rows(1, server => $server, on_error => q{'ignore'}))->wait;
-	job_ended('done', rows_written => 0, rows_failed => 1);
+	job_ended($node, 'done', rows_written => 0, rows_failed => 1);
 	like((failures())[0], qr/^1\|k:1\|42809\|Redis answered: WRONGTYPE within$/, 'is found');
 };
 
@@ -205,8 +175,8 @@ subtest 'a line that stalls' => sub {
 	is(job($node)->{rows_written}, $stalled, 'nothing is acknowledged meanwhile');
 	$proxy->lower('stall');
 	$session->wait;
-	job_ended('done', rows_written => 4000, reconnects => 0);
-	is(wrong_rows(4000), 0, 'all rows are in Redis');
+	job_ended($node, 'done', rows_written => 4000, reconnects => 0);
+	is(wrong_rows($redis, 4000), 0, 'all rows are in Redis');
 	$redis->cli('FLUSHALL');
 };
 
@@ -219,7 +189,7 @@ subtest 'a line that stalls, is given up, and delivers all the same' => sub {
 	poll_until($node, 'SELECT rows_written > 100 FROM redis_export_progress ORDER BY job DESC LIMIT 1');
 	$proxy->raise('hold');
 	$session->wait;
-	job_ended('done', rows_written => 6000, reconnects => 1);
+	job_ended($node, 'done', rows_written => 6000, reconnects => 1);
 	my $last = sub { join ' ', map { $redis->cli('JSON.GET', "k:$_", '$.n') } 0 .. 9 };
 	my $newest = join ' ', map { "[$_]" } 6000, 5991 .. 5999;
 	is($last->(), $newest, 'the last row of each key is there');
@@ -235,7 +205,7 @@ subtest 'expiry: on a real Redis' => sub {
 	$redis->cli('SET', 'k:7', 'of somebody else');
 	my $error = sql_error($node, rows(20, ttl => q{'1 hour'}));
 	like($error, qr/ERROR:  row 7 with key "k:7" failed/, 'a write that is refused');
-	job_ended('failed', rows_written => 19, rows_failed => 1);
+	job_ended($node, 'failed', rows_written => 19, rows_failed => 1);
 	is($redis->cli('PTTL', 'k:7'), -1, 'is followed by no expiry');
 	my @ttl = map { scalar $redis->cli('PTTL', "k:$_") } grep { $_ != 7 } 1 .. 20;
 	is((grep { $_ > 3_000_000 && $_ <= 3_600_000 } @ttl), 19, 'the rows that were written expire, though the job has failed');
@@ -247,7 +217,7 @@ subtest 'expiry: on a real Redis' => sub {
 	$session->query(rows(20, ttl => q{'0'}));
 	is($redis->cli('PTTL', 'k:1'), -1, "a ttl of '0' removes it");
 	$session->query(rows(1000, ttl => q{'90 s'}, batch => 7));
-	job_ended('done', rows_written => 1000);
+	job_ended($node, 'done', rows_written => 1000);
 	my $expiring = $redis->cli('EVAL', q{
 		local n = 0
 		for i = 1, 1000 do
@@ -273,7 +243,7 @@ subtest 'expiry: only after the acknowledgement' => sub {
 	is($expiries[0]{words}[2], 60_000, 'after so many milliseconds');
 	cancel();
 	is(scalar(() = $fake->commands('PEXPIRE')), 10, 'others do not, of which some were acknowledged');
-	job_ended('canceled', rows_written => 0, rows_in_doubt => scalar(() = $fake->commands('JSON.SET')));
+	job_ended($node, 'canceled', rows_written => 0, rows_in_doubt => scalar(() = $fake->commands('JSON.SET')));
 };
 
 subtest 'expiry: refused' => sub {
@@ -285,7 +255,7 @@ subtest 'expiry: refused' => sub {
 		return ':1';
 	});
 	$session->send(rows(10, ttl => q{'1 min'}, server => $server, on_error => q{'ignore'}))->wait;
-	job_ended('done', rows_written => 9, rows_failed => 1);
+	job_ended($node, 'done', rows_written => 9, rows_failed => 1);
 	like((failures())[0], qr/^3\|k:3\|38000\|the key was gone before its expiry could be set$/, 'a key that is gone by then is a failed row');
 	my ($again) = grep { $_->{words}[1] eq 'k:5' && $_->{reply} eq ':1' } $fake->commands('PEXPIRE');
 	ok($again, 'a refusal for the moment is tried again');
@@ -293,7 +263,7 @@ subtest 'expiry: refused' => sub {
 	$fake->raise('full');
 	my $error = sql_error($node, rows(10, ttl => q{'1 min'}, server => $server, on_error => q{'ignore'}, retry_timeout => q{'0.3 s'}));
 	like($error, qr/ERROR:  gave up after .*OOM/, 'a refusal for good is an error');
-	job_ended('failed', rows_read => 10, rows_written => 8, rows_failed => 1, rows_in_doubt => 1);
+	job_ended($node, 'failed', rows_read => 10, rows_written => 8, rows_failed => 1, rows_in_doubt => 1);
 };
 
 subtest 'what was sent and not answered is in doubt' => sub {
@@ -306,7 +276,7 @@ subtest 'what was sent and not answered is in doubt' => sub {
 	like($err, qr/ERROR:  the export was canceled/, 'cancelled');
 	my $sent = () = $fake->commands('JSON.SET');
 	cmp_ok($sent, '<=', 60, 'no more than the window was sent');
-	job_ended('canceled', rows_written => 15, rows_failed => 0, rows_in_doubt => $sent - 15, rows_read => $sent);
+	job_ended($node, 'canceled', rows_written => 15, rows_failed => 0, rows_in_doubt => $sent - 15, rows_read => $sent);
 };
 
 subtest 'cancelled in the midst of many failures' => sub {
@@ -348,10 +318,10 @@ subtest 'cancelled in the midst of many failures' => sub {
 subtest 'reject_limit' => sub {
 	$redis->cli('SET', "k:$_", 'of another type') for 5, 10, 15;
 	$session->query(rows(20, on_error => q{'ignore'}, reject_limit => 3));
-	job_ended('done', rows_written => 17, rows_failed => 3);
+	job_ended($node, 'done', rows_written => 17, rows_failed => 3);
 	my $error = sql_error($node, rows(20, on_error => q{'ignore'}, reject_limit => 2), verbose => 1);
 	like($error, qr/^ERROR:  42809: more rows failed than the reject_limit of 2 allows, the last with key "k:15": Redis answered: /m, 'one more is an error');
-	job_ended('failed', rows_failed => 3);
+	job_ended($node, 'failed', rows_failed => 3);
 	$redis->cli('FLUSHALL');
 };
 
@@ -359,7 +329,7 @@ subtest 'more than a hundred failed rows' => sub {
 	$redis->cli('SET', "k:$_", 'of another type') for 1 .. 130;
 	my $before = -s $node->logfile;
 	$session->query(rows(200, on_error => q{'ignore'}));
-	job_ended('done', rows_written => 70, rows_failed => 130);
+	job_ended($node, 'done', rows_written => 70, rows_failed => 130);
 	my @failures = failures();
 	is(scalar @failures, 100, 'a hundred are kept');
 	like($failures[99], qr/^100\|k:100\|/, 'the first hundred');
@@ -371,7 +341,7 @@ subtest 'more than a hundred failed rows' => sub {
 
 subtest 'rows of many megabytes' => sub {
 	$session->query(export_sql(q{SELECT i AS id, repeat('x', i * 20000000) AS v FROM generate_series(1, 3) AS i}, value => q{'*'}));
-	cmp_ok(job_ended('done', rows_written => 3)->{bytes_sent}, '>', 120_000_000, 'all was sent');
+	cmp_ok(job_ended($node, 'done', rows_written => 3)->{bytes_sent}, '>', 120_000_000, 'all was sent');
 	is($redis->cli('JSON.STRLEN', 'k:3', '$.v'), 60_000_000, 'a value of 60 MB is whole');
 	$redis->cli('FLUSHALL');
 };
@@ -386,7 +356,7 @@ subtest 'rate' => sub {
 	sleep 2;
 	$holder->query('SELECT pg_advisory_unlock(1)');
 	$session->wait;
-	job_ended('done', rows_written => 7000);
+	job_ended($node, 'done', rows_written => 7000);
 	my @at = map { $_->{at} } $fake->commands('JSON.SET');
 	cmp_ok($at[2400] - $at[0], '>', 2400 / 2000 * 0.9, 'no faster than the rate');
 	cmp_ok($at[6999] - $at[3001], '>', 4000 / 2000 * 0.8, 'nor after a pause: what was not used is not made up for');
@@ -418,7 +388,7 @@ subtest 'a connection that is closed during the back-off' => sub {
 	cmp_ok($cpu->() - $before, '<', 0.4, 'is waited for without work');
 	$redis->cli('CONFIG', 'SET', 'maxmemory', 0);
 	$session->wait;
-	job_ended('done', rows_written => 10);
+	job_ended($node, 'done', rows_written => 10);
 };
 
 $session->quit;

@@ -7,18 +7,13 @@ use IO::Socket::IP;
 use RedisExport::Test;
 use RedisExport::Jobs;
 use RedisExport::Proxy;
+use RedisExport::Rows;
 use Socket qw(SOMAXCONN);
 
 my $redis = RedisExport::Redis->new;
 my $node = new_node($redis, conf => 'redis_export.notice_interval = 0');
 my $session = session($node);
 my $holder = session($node);
-
-sub rows
-{
-	my ($count, %arguments) = @_;
-	return export_sql("SELECT i AS id, 'value ' || i AS v FROM generate_series(1, $count) AS i", value => q{'*'}, %arguments);
-}
 
 # An export of so many rows that is held up after the 1,000th, most of which are acknowledged, until it may go on. Returns its number.
 sub start_held
@@ -38,18 +33,11 @@ sub go_on { return $holder->query('SELECT pg_advisory_unlock(1)') }
 # Of the caller that waits: its error and warnings.
 sub messages { return ($session->wait)[1] }
 
-# How many of the rows 1 to count Redis does not hold as they are, all keys being there and no other.
-sub wrong_rows
+# How many of the rows 1 to count Redis does not hold as they are, or holds besides.
+sub wrong_keys
 {
 	my ($at, $count) = @_;
-	return $at->cli('EVAL', q{
-		local wrong = 0
-		for i = 1, ARGV[1] do
-			if redis.call('JSON.GET', 'k:' .. i) ~= '{"id":' .. i .. ',"v":"value ' .. i .. '"}' then
-				wrong = wrong + 1
-			end
-		end
-		return wrong + math.abs(redis.call('DBSIZE') - ARGV[1])}, 0, $count);
+	return wrong_rows($at, $count) + abs($at->cli('DBSIZE') - $count);
 }
 
 # What is so after a job that has had its troubles; their last is left in last_error.
@@ -66,7 +54,7 @@ sub completed
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$session->query(rows($count, %arguments));
 	job_ends($node, $at, last_job($node), state => 'done');
-	return is(wrong_rows($at, $count), 0, 'a second run completes the rest');
+	return is(wrong_keys($at, $count), 0, 'a second run completes the rest');
 }
 
 # So many rows of so many bytes each, all of one key, so that Redis needs not hold them all.
@@ -150,7 +138,7 @@ subtest 'IPv6' => sub {
 	my $both = RedisExport::Redis->new(conf => { bind => '127.0.0.1 ::1', appendonly => 'yes', appendfsync => 'always' });
 	add_server($node, $both, name => 'six', host => '::1');
 	$session->query(rows(500, server => q{'six'}));
-	is(wrong_rows($both, 500), 0, 'all rows are in Redis');
+	is(wrong_keys($both, 500), 0, 'all rows are in Redis');
 
 	my $id = start_held(3000, server => q{'six'});
 	like($both->cli('CLIENT', 'LIST'), qr/ addr=\[::1\]:\d+ .* name=redis_export /, 'it came by IPv6');
@@ -159,7 +147,7 @@ subtest 'IPv6' => sub {
 	like(messages(), qr/tries again: (?:lost the connection|could not connect) to Redis server "six" at "::1", port @{[ $both->port ]}: /,
 		'after a restart it tries again');
 	is(survived($both, $id)->{redis_restarts}, 1, 'and goes on');
-	is(wrong_rows($both, 3000), 0, 'all rows are in Redis');
+	is(wrong_keys($both, 3000), 0, 'all rows are in Redis');
 	is($node->safe_psql('postgres', q{SELECT redis_command('six', 'DBSIZE')}), 3000, 'redis_command() goes there too');
 	$both->stop;
 	like(sql_error($node, rows(5, server => q{'six'}, retry_timeout => q{'0.2 s'})),
@@ -194,7 +182,7 @@ subtest 'a name with two addresses' => sub {
 	go_on;
 	$session->wait;
 	is(survived($redis, $id)->{reconnects}, 1, 'and so once more after a cut');
-	is(wrong_rows($redis, 3000), 0, 'all rows are in Redis');
+	is(wrong_keys($redis, 3000), 0, 'all rows are in Redis');
 	is($node->safe_psql('postgres', q{SELECT redis_command('two', 'DBSIZE')}), 3000, 'redis_command() finds it too');
 
 	# The first accepts no more connections: its queue of those to come is full.
@@ -205,7 +193,7 @@ subtest 'a name with two addresses' => sub {
 	my $begun = time;
 	$session->query(rows(500, server => q{'two'}));
 	cmp_ok(time - $begun, '>', 0.9, 'that takes connect_timeout');
-	is(wrong_rows($redis, 500), 0, 'and then the second is used');
+	is(wrong_keys($redis, 500), 0, 'and then the second is used');
 
 	# Both are closed.
 	close $_ for $silent, @queue;
@@ -234,7 +222,7 @@ subtest 'a Unix socket, and Redis behind it comes and goes' => sub {
 	$kept->start;
 	like(messages(), qr/WARNING:  Redis was restarted after \d+ rows/, 'the caller hears of the restart');
 	is(survived($kept, $id)->{redis_restarts}, 1, 'it went on');
-	is(wrong_rows($kept, 6000), 0, 'all rows are in Redis');
+	is(wrong_keys($kept, 6000), 0, 'all rows are in Redis');
 
 	$kept->cli('FLUSHALL');
 	$id = start_held(6000, server => q{'socket'});
@@ -246,7 +234,7 @@ subtest 'a Unix socket, and Redis behind it comes and goes' => sub {
 	$kept->start;
 	$session->wait;
 	survived($kept, $id);
-	is(wrong_rows($kept, 6000), 0, 'all rows are in Redis');
+	is(wrong_keys($kept, 6000), 0, 'all rows are in Redis');
 
 	$kept->cli('FLUSHALL');
 	$id = start_held(3000, server => q{'socket'}, retry_timeout => q{'0.5 s'});
@@ -277,7 +265,7 @@ subtest 'loading its data' => sub {
 	pass('it waits until Redis has loaded');
 	$session->wait;
 	is(survived($slow, $id)->{redis_restarts}, 1, 'it went on');
-	is(wrong_rows($slow, 3000), 0, 'all rows are in Redis');
+	is(wrong_keys($slow, 3000), 0, 'all rows are in Redis');
 	$slow->kill9;
 };
 
@@ -316,7 +304,7 @@ subtest 'the password changed in mid-job, and no connection cut' => sub {
 	go_on;
 	$session->wait;
 	is(job_ends($node, $guarded, $id, state => 'done', keys => 'k:*')->{reconnects}, 0, 'the job does not notice');
-	is(wrong_rows($guarded, 3000), 0, 'all rows are in Redis');
+	is(wrong_keys($guarded, 3000), 0, 'all rows are in Redis');
 };
 
 subtest 'the password and the mapping changed in mid-job, and the connection cut' => sub {
@@ -407,7 +395,7 @@ subtest 'demoted and promoted again' => sub {
 	$redis->cli('REPLICAOF', 'NO', 'ONE');
 	$session->wait;
 	survived($redis, $id);
-	is(wrong_rows($redis, 4000), 0, 'its data kept: all rows are in Redis');
+	is(wrong_keys($redis, 4000), 0, 'its data kept: all rows are in Redis');
 
 	$redis->cli('FLUSHALL');
 	$id = start_held(4000, retry_timeout => q{'1 s'});
@@ -458,7 +446,7 @@ subtest 'a bit more memory, again and again' => sub {
 	$session->wait;
 	$row = survived($redis, $id);
 	is("$row->{rows_written} $row->{reconnects}", '20000 0', 'all rows are written, on one connection');
-	is(wrong_rows($redis, 20_000), 0, 'all rows are in Redis');
+	is(wrong_keys($redis, 20_000), 0, 'all rows are in Redis');
 
 	$redis->cli('FLUSHALL');
 	$redis->cli('CONFIG', 'SET', 'maxmemory', $redis->info('used_memory') + 300_000);
