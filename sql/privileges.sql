@@ -84,6 +84,20 @@ RESET app.tenant_id;
 RESET SESSION AUTHORIZATION;
 SELECT rows_written FROM redis_json_export('SELECT * FROM tenants', 't:#{id}', value => '*');
 
+-- a setting for superusers is none for others, though its module is not loaded when it is set
+CREATE FUNCTION conflict() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN current_setting('plpgsql.variable_conflict'); END $$;
+\c -
+SET plpgsql.variable_conflict = use_column;
+SELECT state FROM redis_json_export('SELECT 1 AS id, conflict() AS superuser', 'conflict:#{id}', value => '*');
+SELECT redis_command('redis', 'JSON.GET', 'conflict:1');
+\c -
+SET SESSION AUTHORIZATION regress_redis_app;
+SET plpgsql.variable_conflict = use_column;
+SELECT state FROM redis_json_export('SELECT 2 AS id, conflict() AS not_superuser', 'conflict:#{id}', value => '*');
+SELECT redis_command('redis', 'JSON.GET', 'conflict:2');
+RESET SESSION AUTHORIZATION;
+DROP FUNCTION conflict();
+
 -- the search path is the caller's
 CREATE SCHEMA elsewhere;
 CREATE TABLE elsewhere.open_data AS SELECT 2 AS id UNION ALL SELECT 3;

@@ -55,8 +55,11 @@ rexp_payload_write(StringInfo out, const RexpJob *job, const RexpSession *sessio
 	put_string(out, session->role);
 	for (int i = 0; i < session->nsettings; i++)
 	{
-		put_string(out, session->names[i]);
-		put_string(out, session->values[i]);
+		const RexpSetting *setting = &session->settings[i];
+
+		appendBinaryStringInfo(out, (const char *) setting, sizeof(RexpSetting));
+		put_string(out, setting->name);
+		put_string(out, setting->value);
 	}
 }
 
@@ -84,11 +87,14 @@ rexp_payload_read(char *bytes, RexpJob *job, RexpSession *session)
 		job->encoding.exclude = lappend(job->encoding.exclude,
 										unconstify(char *, get_string(&at)));
 	session->role = get_string(&at);
-	session->names = palloc(sizeof(char *) * Max(session->nsettings, 1));
-	session->values = palloc(sizeof(char *) * Max(session->nsettings, 1));
+	session->settings = palloc(sizeof(RexpSetting) * Max(session->nsettings, 1));
 	for (int i = 0; i < session->nsettings; i++)
 	{
-		session->names[i] = get_string(&at);
-		session->values[i] = get_string(&at);
+		RexpSetting *setting = &session->settings[i];
+
+		memcpy(setting, at, sizeof(RexpSetting));
+		at += sizeof(RexpSetting);
+		setting->name = get_string(&at);
+		setting->value = get_string(&at);
 	}
 }

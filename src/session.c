@@ -16,6 +16,11 @@
  * younger than the session, or was not its own before SET SESSION
  * AUTHORIZATION, is in force in the worker and not in the session.
  *
+ * Each is set by the rights by which it was set in the caller's session.  A user
+ * can give any value to a setting of a module that is not loaded yet; when it is
+ * loaded and turns out to be for superusers, the value is thrown away, and so
+ * it must be in the worker.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
@@ -106,10 +111,10 @@ rexp_session_capture(RexpSession *session)
 
 	settings = rexp_guc_variables(&count);
 	session->nsettings = 0;
-	session->names = palloc(sizeof(char *) * count);
-	session->values = palloc(sizeof(char *) * count);
+	session->settings = palloc0(sizeof(RexpSetting) * count);
 	for (int i = 0; i < count; i++)
 	{
+		RexpSetting *setting = &session->settings[session->nsettings];
 		const char *value;
 
 		if (!is_taken_over(settings[i]))
@@ -117,8 +122,10 @@ rexp_session_capture(RexpSession *session)
 		value = GetConfigOption(settings[i]->name, true, false);
 		if (value == NULL)
 			continue;
-		session->names[session->nsettings] = pstrdup(settings[i]->name);
-		session->values[session->nsettings] = pstrdup(value);
+		setting->name = pstrdup(settings[i]->name);
+		setting->value = pstrdup(value);
+		setting->by_user = settings[i]->scontext == PGC_USERSET;
+		setting->role = settings[i]->srole;
 		session->nsettings++;
 	}
 }
@@ -132,7 +139,7 @@ rexp_session_connect(const RexpSession *session)
 											  REXP_BGWORKER_CONNECT_FLAGS);
 }
 
-/* Set a setting for the rest of the session. */
+/* Set a setting for the rest of the session, with our own rights or all. */
 static void
 set(const char *name, const char *value, GucContext context)
 {
@@ -140,12 +147,24 @@ set(const char *name, const char *value, GucContext context)
 							 GUC_ACTION_SET, true, ERROR, false);
 }
 
+/* Take over a setting, by the rights by which it was set. */
+static void
+take_over(const RexpSetting *setting)
+{
+	if (!setting->by_user)
+		set(setting->name, setting->value, PGC_SUSET);
+	else
+		(void) set_config_option_ext(setting->name, setting->value, PGC_USERSET,
+									 PGC_S_SESSION, setting->role,
+									 GUC_ACTION_SET, true, ERROR, false);
+}
+
 static bool
 is_captured(const RexpSession *session, const char *name)
 {
 	for (int i = 0; i < session->nsettings; i++)
 	{
-		if (pg_strcasecmp(session->names[i], name) == 0)
+		if (pg_strcasecmp(session->settings[i].name, name) == 0)
 			return true;
 	}
 	return false;
@@ -167,7 +186,7 @@ empty_settings_of_role(const RexpSession *session)
 		if ((settings[i]->flags & GUC_CUSTOM_PLACEHOLDER) != 0 &&
 			settings[i]->source >= PGC_S_GLOBAL &&
 			!is_captured(session, settings[i]->name))
-			set(settings[i]->name, "", PGC_SUSET);
+			set(settings[i]->name, "", PGC_USERSET);
 	}
 }
 
@@ -184,10 +203,11 @@ rexp_session_assume(const RexpSession *session)
 	empty_settings_of_role(session);
 	for (int i = 0; i < session->nsettings; i++)
 	{
-		const char *value = GetConfigOption(session->names[i], true, false);
+		const RexpSetting *setting = &session->settings[i];
+		const char *value = GetConfigOption(setting->name, true, false);
 
-		if (value == NULL || strcmp(value, session->values[i]) != 0)
-			set(session->names[i], session->values[i], PGC_SUSET);
+		if (value == NULL || strcmp(value, setting->value) != 0)
+			take_over(setting);
 	}
 
 	/* the caller decides how long the whole may take, not a default */

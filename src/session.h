@@ -11,6 +11,15 @@
 
 #include "lib/stringinfo.h"
 
+/* A setting, and by whose rights it was set. */
+typedef struct RexpSetting
+{
+	const char *name;
+	const char *value;
+	bool		by_user;		/* not by a superuser or the configuration */
+	Oid			role;			/* that set it */
+} RexpSetting;
+
 typedef struct RexpSession
 {
 	Oid			database;
@@ -20,8 +29,7 @@ typedef struct RexpSession
 	int			statement_timeout;	/* milliseconds */
 	const char *role;			/* of SET ROLE, or "none" */
 	int			nsettings;
-	const char **names;
-	const char **values;
+	RexpSetting *settings;
 } RexpSession;
 
 /* Who we were before we took the rights of the query. */
