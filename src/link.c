@@ -138,6 +138,34 @@ static redisReplyObjectFunctions reply_functions = {
 };
 
 /*
+ * Where hiredis makes a tree, an array of more elements than this is refused: it
+ * would make room for as many as are announced, up to 16 GB, before any came.
+ */
+#define MOST_ELEMENTS ((rexp_array_len) 16 * 1024 * 1024)
+
+static redisReplyObjectFunctions tree_functions;
+static void *(*make_array) (const redisReadTask *, rexp_array_len) = NULL;
+
+static void *
+on_tree_array(const redisReadTask *task, rexp_array_len elements)
+{
+	return elements > MOST_ELEMENTS ? NULL : make_array(task, elements);
+}
+
+/* hiredis' own functions but for arrays. */
+static redisReplyObjectFunctions *
+limited_functions(const redisReplyObjectFunctions *own)
+{
+	if (make_array == NULL)
+	{
+		tree_functions = *own;
+		make_array = own->createArray;
+		tree_functions.createArray = on_tree_array;
+	}
+	return &tree_functions;
+}
+
+/*
  * rexp_link_create
  *	  A link that is not connected yet, in the current memory context, which
  *	  must live as long as the link; so must the options' strings.
@@ -364,7 +392,9 @@ adopt_socket(RexpLink *link, int fd)
 				 errmsg("out of memory")));
 	}
 	link->context->flags &= ~REDIS_BLOCK;
-	if (!link->keep_trees)
+	if (link->keep_trees)
+		link->context->reader->fn = limited_functions(link->context->reader->fn);
+	else
 	{
 		link->context->reader->fn = &reply_functions;
 		link->context->reader->privdata = link;

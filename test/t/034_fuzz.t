@@ -342,4 +342,13 @@ subtest 'answers to redis_command' => sub {
 	unharmed();
 };
 
+# hiredis would make room for 16 GB, and look at all of it again when that is freed.
+subtest 'an array that is announced and does not come' => sub {
+	my $fake = RedisExport::Fake->new(sub { '*2147483647' });
+	$session->query("ALTER SERVER odd OPTIONS (SET port '" . $fake->port . "')");
+	like(sql_error($node, q{SELECT redis_command('odd', 'ECHO', 'x')}, verbose => 1), qr/ERROR:  08P01: .* sent what is no reply of Redis: /,
+		'is refused by its size');
+	$fake->stop;
+};
+
 done_testing;
