@@ -73,7 +73,6 @@ struct RexpPipeline
 	RexpLink   *link;
 	int			timeout;		/* of the link, milliseconds */
 	RexpProgress *progress;
-	MemoryContext context;
 	RexpCounters counters;
 	RexpError	error;			/* why the job failed */
 	RexpError	why;			/* why rows must be sent again */
@@ -133,7 +132,6 @@ rexp_pipeline_create(const RexpPipelineOptions *options, RexpLink *link,
 	p->link = link;
 	p->timeout = rexp_link_timeout(link);
 	p->progress = progress;
-	p->context = context;
 	p->flow = FLOW_CONNECT;
 	p->waiting_since = p->last_byte = p->tokens_at = p->attended_at =
 		GetCurrentTimestamp();
@@ -189,7 +187,7 @@ publish_retrying(RexpPipeline *p, bool retrying)
  * if only such rows go well, again and again, it is right to wait longer.
  */
 static void
-settle_done(RexpPipeline *p, RexpBatch  *batch, RexpRow *row)
+settle_done(RexpPipeline *p, RexpBatch *batch, RexpRow *row)
 {
 	rexp_window_settle(batch, row, REXP_ROW_DONE);
 	if (!row->counted)
@@ -242,7 +240,7 @@ count_failure(RexpPipeline *p, int64 number, const char *key, size_t key_len,
 
 /* A row's answer is that it cannot be done. */
 static void
-settle_failed(RexpPipeline *p, RexpBatch  *batch, RexpRow *row, const RexpError *error)
+settle_failed(RexpPipeline *p, RexpBatch *batch, RexpRow *row, const RexpError *error)
 {
 	const char *key;
 	size_t		key_len;
@@ -417,7 +415,7 @@ row_went_well(RexpPipeline *p, const RexpFlight *flight, RexpRow *row)
 
 /* The replicas have all rows of the batch that the master has. */
 static void
-replicas_went_well(RexpPipeline *p, RexpBatch  *batch)
+replicas_went_well(RexpPipeline *p, RexpBatch *batch)
 {
 	for (int i = 0; i < batch->nrows; i++)
 	{
@@ -536,7 +534,11 @@ commands_allowed(RexpPipeline *p, const RexpFlight *flight)
 
 	/* if others shall follow, a command begun must be sent to its end */
 	if (p->flow == FLOW_STOP)
-		return !rexp_window_has_sequel(&p->window) ? 0 : flight->kind != REXP_FLIGHT_WRITES ? PG_INT32_MAX : begun;
+	{
+		if (!rexp_window_has_sequel(&p->window))
+			return 0;
+		return flight->kind != REXP_FLIGHT_WRITES ? PG_INT32_MAX : begun;
+	}
 	if (p->flow != FLOW_OPEN)
 		return p->flow == FLOW_DRAIN ? begun : 0;
 	if (p->alone)

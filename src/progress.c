@@ -251,8 +251,7 @@ rexp_progress_abandon(int64 job, const RexpError *error)
 	if (slot == NULL)
 		return;
 	if (!rexp_state_is_final(slot->state))
-		set_final(slot, error->sqlstate == ERRCODE_QUERY_CANCELED ?
-				  REXP_STATE_CANCELED : REXP_STATE_FAILED, error);
+		set_final(slot, rexp_state_after(error), error);
 	LWLockRelease(&slot->lock);
 }
 
@@ -480,8 +479,7 @@ rexp_progress_signal(int64 job, int signal, const RexpError *reason)
 	running = !rexp_state_is_final(slot->state);
 	if (running && slot->pid == 0)
 	{
-		set_final(slot, reason->sqlstate == ERRCODE_QUERY_CANCELED ?
-				  REXP_STATE_CANCELED : REXP_STATE_FAILED, reason);
+		set_final(slot, rexp_state_after(reason), reason);
 		launcher = slot->launcher;
 	}
 	else if (running)

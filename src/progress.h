@@ -35,6 +35,14 @@ rexp_state_is_final(RexpState state)
 	return state >= REXP_STATE_DONE;
 }
 
+/* How a job has ended that ended with this error. */
+static inline RexpState
+rexp_state_after(const RexpError *error)
+{
+	return error->sqlstate == ERRCODE_QUERY_CANCELED ?
+		REXP_STATE_CANCELED : REXP_STATE_FAILED;
+}
+
 /*
  * The ledger.  When a job has ended, rows_read = rows_written + rows_failed +
  * rows_in_doubt.

@@ -63,8 +63,8 @@ rexp_window_has_sequel(const RexpWindow *window)
  * Rows
  */
 
-bool
-rexp_row_is_settled(const RexpRow *row)
+static bool
+row_is_settled(const RexpRow *row)
 {
 	return row->state == REXP_ROW_DONE || row->state == REXP_ROW_FAILED;
 }
@@ -555,7 +555,7 @@ rexp_window_reckon(const RexpWindow *window, int64 *in_doubt, int64 *unsent)
 		{
 			const RexpRow *row = &batch->rows[j];
 
-			if (row->counted || rexp_row_is_settled(row))
+			if (row->counted || row_is_settled(row))
 				continue;
 			if (row->in_doubt || row_is_with_redis(row))
 				(*in_doubt)++;

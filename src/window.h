@@ -124,7 +124,6 @@ extern void rexp_window_drop_unsent(RexpWindow *window);
 extern void rexp_window_reckon(const RexpWindow *window, int64 *in_doubt,
 							   int64 *unsent);
 
-extern bool rexp_row_is_settled(const RexpRow *row);
 extern void rexp_row_key(const RexpBatch *batch, const RexpRow *row,
 						 const char **key, size_t *len);
 

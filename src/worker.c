@@ -117,8 +117,7 @@ state_after(Worker *worker, RexpError *error)
 {
 	if (error->sqlstate == ERRCODE_QUERY_CANCELED)
 		(void) rexp_progress_cancel_reason(worker->progress, error);
-	return error->sqlstate == ERRCODE_QUERY_CANCELED ?
-		REXP_STATE_CANCELED : REXP_STATE_FAILED;
+	return rexp_state_after(error);
 }
 
 /* The process ends: if the job has not, it does now. */
