@@ -8,21 +8,33 @@
 MODULE_big = redis_export
 OBJS = \
 	src/answer.o \
+	src/arguments.o \
+	src/block.o \
 	src/command.o \
 	src/document.o \
 	src/encode.o \
+	src/encode_command.o \
+	src/encode_hash.o \
+	src/encode_json.o \
 	src/error.o \
+	src/expiry.o \
+	src/fill.o \
 	src/job.o \
 	src/link.o \
 	src/payload.o \
 	src/pipeline.o \
+	src/preview.o \
 	src/progress.o \
 	src/redis_export.o \
 	src/resp.o \
+	src/search_index.o \
 	src/server_options.o \
 	src/session.o \
 	src/source.o \
 	src/template.o \
+	src/value.o \
+	src/vector.o \
+	src/verb.o \
 	src/window.o \
 	src/worker.o
 PGFILEDESC = "redis_export - exports the rows of a query to Redis"
@@ -30,7 +42,7 @@ PGFILEDESC = "redis_export - exports the rows of a query to Redis"
 EXTENSION = redis_export
 DATA = redis_export--1.0.sql
 
-REGRESS = setup options arguments queries export failures documents command privileges
+REGRESS = setup options arguments queries export failures documents hash commands expiry merge preview index command privileges
 
 PKG_CONFIG ?= pkg-config
 HIREDIS_CFLAGS := $(shell $(PKG_CONFIG) --cflags hiredis 2>/dev/null || echo -I/usr/include/hiredis)

@@ -29,10 +29,12 @@ CREATE FUNCTION redis_export_jobs(
 	OUT rows_read bigint,
 	OUT rows_written bigint,
 	OUT rows_failed bigint,
+	OUT rows_skipped bigint,
 	OUT rows_in_doubt bigint,
 	OUT bytes_sent bigint,
 	OUT reconnects bigint,
 	OUT redis_restarts bigint,
+	OUT index_failures bigint,
 	OUT rows_per_second float8,
 	OUT percent float8,
 	OUT time_left interval,
@@ -78,19 +80,124 @@ CREATE FUNCTION redis_json_export(
 	value name DEFAULT NULL,
 	path text DEFAULT '$',
 	exclude text[] DEFAULT NULL,
+	merge boolean DEFAULT false,
 	ttl interval DEFAULT NULL,
+	ttl_column name DEFAULT NULL,
 	rate int DEFAULT NULL,
 	on_error text DEFAULT 'stop',
 	reject_limit bigint DEFAULT NULL,
 	retry_timeout interval DEFAULT '5 min',
 	wait_replicas int DEFAULT 0,
+	wait_index text DEFAULT NULL,
 	wait boolean DEFAULT true)
 RETURNS redis_export_progress
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION redis_json_export(text, text, int, name, name, text, text[], interval, int, text, bigint, interval, int, boolean) IS
-'export the rows of a query to Redis, one JSON.SET a row';
+COMMENT ON FUNCTION redis_json_export(text, text, int, name, name, text, text[], boolean, interval, name, int, text, bigint, interval, int, text, boolean) IS
+'export the rows of a query to Redis, one JSON.SET or JSON.MERGE a row';
+
+CREATE FUNCTION redis_hash_export(
+	query text,
+	key_template text,
+	batch int DEFAULT 500,
+	server name DEFAULT 'redis',
+	exclude text[] DEFAULT NULL,
+	replace boolean DEFAULT false,
+	ttl interval DEFAULT NULL,
+	ttl_column name DEFAULT NULL,
+	rate int DEFAULT NULL,
+	on_error text DEFAULT 'stop',
+	reject_limit bigint DEFAULT NULL,
+	retry_timeout interval DEFAULT '5 min',
+	wait_replicas int DEFAULT 0,
+	wait_index text DEFAULT NULL,
+	wait boolean DEFAULT true)
+RETURNS redis_export_progress
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_hash_export(text, text, int, name, text[], boolean, interval, name, int, text, bigint, interval, int, text, boolean) IS
+'export the rows of a query to Redis, one HSET a row';
+
+CREATE FUNCTION redis_command_export(
+	query text,
+	command_template text[],
+	batch int DEFAULT 500,
+	server name DEFAULT 'redis',
+	on_null text DEFAULT 'fail',
+	ttl interval DEFAULT NULL,
+	ttl_column name DEFAULT NULL,
+	rate int DEFAULT NULL,
+	on_error text DEFAULT 'stop',
+	reject_limit bigint DEFAULT NULL,
+	retry_timeout interval DEFAULT '5 min',
+	wait_replicas int DEFAULT 0,
+	wait_index text DEFAULT NULL,
+	wait boolean DEFAULT true)
+RETURNS redis_export_progress
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_command_export(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean) IS
+'send one command to Redis for each row of a query';
+
+CREATE FUNCTION redis_export_preview(
+	query text,
+	key_template text,
+	batch int DEFAULT 500,
+	server name DEFAULT 'redis',
+	value name DEFAULT NULL,
+	path text DEFAULT '$',
+	exclude text[] DEFAULT NULL,
+	merge boolean DEFAULT false,
+	replace boolean DEFAULT false,
+	ttl interval DEFAULT NULL,
+	ttl_column name DEFAULT NULL,
+	rate int DEFAULT NULL,
+	on_error text DEFAULT 'stop',
+	reject_limit bigint DEFAULT NULL,
+	retry_timeout interval DEFAULT '5 min',
+	wait_replicas int DEFAULT 0,
+	wait_index text DEFAULT NULL,
+	wait boolean DEFAULT true,
+	type text DEFAULT 'json',
+	rows int DEFAULT 5)
+RETURNS TABLE (
+	row_number bigint,
+	command text,
+	error text)
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_export_preview(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, text, int) IS
+'the commands that an export of documents or hashes would send for its first rows';
+
+CREATE FUNCTION redis_export_preview(
+	query text,
+	command_template text[],
+	batch int DEFAULT 500,
+	server name DEFAULT 'redis',
+	on_null text DEFAULT 'fail',
+	ttl interval DEFAULT NULL,
+	ttl_column name DEFAULT NULL,
+	rate int DEFAULT NULL,
+	on_error text DEFAULT 'stop',
+	reject_limit bigint DEFAULT NULL,
+	retry_timeout interval DEFAULT '5 min',
+	wait_replicas int DEFAULT 0,
+	wait_index text DEFAULT NULL,
+	wait boolean DEFAULT true,
+	rows int DEFAULT 5)
+RETURNS TABLE (
+	row_number bigint,
+	command text,
+	error text)
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_export_preview(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean, int) IS
+'the commands that redis_command_export would send for its first rows';
 
 CREATE FUNCTION redis_export_wait(job bigint, timeout interval DEFAULT NULL)
 RETURNS redis_export_progress
@@ -128,7 +235,11 @@ COMMENT ON FUNCTION redis_command(name, "any") IS
 
 -- What writes to Redis, or stops who does, is for whom it is granted to
 
-REVOKE ALL ON FUNCTION redis_json_export(text, text, int, name, name, text, text[], interval, int, text, bigint, interval, int, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_json_export(text, text, int, name, name, text, text[], boolean, interval, name, int, text, bigint, interval, int, text, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_hash_export(text, text, int, name, text[], boolean, interval, name, int, text, bigint, interval, int, text, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_command_export(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_preview(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, text, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_preview(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_failures(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_wait(bigint, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_cancel(bigint) FROM PUBLIC;

@@ -15,15 +15,12 @@
 
 #include "answer.h"
 #include "catalog/namespace.h"
-#include "catalog/pg_type.h"
 #include "command.h"
 #include "compat.h"
-#include "document.h"
 #include "link.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "server_options.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/hsearch.h"
@@ -31,6 +28,8 @@
 #include "utils/json.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
+#include "value.h"
+#include "verb.h"
 
 typedef struct ConnectionKey
 {
@@ -49,45 +48,6 @@ typedef struct Connection
 } Connection;
 
 static HTAB *connections = NULL;
-
-/*
- * Commands that change what the connection is, so that the next command, or
- * its answer, would be another than its caller thinks.
- */
-static const struct
-{
-	const char *word;
-	const char *second;			/* or NULL: all of them */
-}			refused[] = {
-	{"SELECT", NULL}, {"AUTH", NULL}, {"HELLO", NULL}, {"RESET", NULL},
-	{"QUIT", NULL}, {"MULTI", NULL}, {"EXEC", NULL}, {"DISCARD", NULL},
-	{"WATCH", NULL}, {"UNWATCH", NULL}, {"SUBSCRIBE", NULL},
-	{"PSUBSCRIBE", NULL}, {"SSUBSCRIBE", NULL}, {"UNSUBSCRIBE", NULL},
-	{"PUNSUBSCRIBE", NULL}, {"SUNSUBSCRIBE", NULL}, {"MONITOR", NULL},
-	{"SYNC", NULL}, {"PSYNC", NULL}, {"REPLCONF", NULL}, {"READONLY", NULL},
-	{"READWRITE", NULL}, {"ASKING", NULL}, {"CLIENT", "REPLY"},
-	{"CLIENT", "TRACKING"}, {"CLIENT", "SETNAME"}, {"CLIENT", "NO-EVICT"},
-	{"CLIENT", "NO-TOUCH"}, {"CLIENT", "CACHING"}
-};
-
-static void
-refuse_stateful(const char *first, const char *second)
-{
-	for (size_t i = 0; i < lengthof(refused); i++)
-	{
-		if (pg_strcasecmp(refused[i].word, first) == 0 &&
-			(refused[i].second == NULL ||
-			 (second != NULL && pg_strcasecmp(refused[i].second, second) == 0)))
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("cannot send %s%s%s with redis_command", refused[i].word,
-							refused[i].second ? " " : "",
-							refused[i].second ? refused[i].second : ""),
-					 errdetail("It would change the connection, which is kept for the session."),
-					 pg_strcasecmp(first, "SELECT") == 0 || pg_strcasecmp(first, "AUTH") == 0 ?
-					 errhint("The database is an option of the foreign server, username and password are options of its user mapping.") : 0));
-	}
-}
 
 /* Options of some server or mapping have changed. */
 static void
@@ -193,56 +153,28 @@ get_connection(const char *server)
 	return connection;
 }
 
-/* real[] as the blob of little-endian 32-bit floats that vector fields hold. */
+/* A value as the bytes of a field, under our fixed settings. */
 static void
-append_floats(RexpBuffer *out, Datum value, int word)
+word_bytes(int number, Datum datum, Oid type, char *scratch, const char **bytes,
+		   size_t *len)
 {
-	Datum	   *elements;
-	bool	   *nulls;
-	int			count;
-
-	deconstruct_array(DatumGetArrayTypeP(value), FLOAT4OID, sizeof(float4), true,
-					  TYPALIGN_INT, &elements, &nulls, &count);
-	for (int i = 0; i < count; i++)
-	{
-		float4		number = DatumGetFloat4(elements[i]);
-		uint32		bits;
-		char		bytes[4];
-
-		if (nulls[i])
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("argument %d of the command is an array that contains a null",
-							word)));
-		memcpy(&bits, &number, sizeof(bits));
-		bytes[0] = (char) (bits & 0xff);
-		bytes[1] = (char) ((bits >> 8) & 0xff);
-		bytes[2] = (char) ((bits >> 16) & 0xff);
-		bytes[3] = (char) ((bits >> 24) & 0xff);
-		rexp_buffer_append(out, bytes, 4);
-	}
-}
-
-/* Any other value, as text under our fixed settings. */
-static void
-append_text(RexpBuffer *out, Datum value, Oid type)
-{
-	RexpText   *text = rexp_text_create_for_type(type, "argument");
+	const char *what = psprintf("argument %d of the command", number);
+	RexpValue  *value = rexp_value_create_for_type(type, what, REXP_VECTOR_AS_BLOB);
 	RexpOutputSettings saved;
 	RexpError	error;
+	volatile bool good = false;
 
-	error.sqlstate = 0;
 	rexp_output_settings_enter(&saved);
 	PG_TRY();
 	{
-		(void) rexp_text_append(text, value, out, &error);
+		good = rexp_value_bytes(value, datum, scratch, bytes, len, &error);
 	}
 	PG_FINALLY();
 	{
 		rexp_output_settings_leave(&saved);
 	}
 	PG_END_TRY();
-	if (error.sqlstate != 0)
+	if (!good)
 		rexp_error_raise(&error);
 }
 
@@ -251,33 +183,30 @@ static void
 build_request(RexpBuffer *request, int nwords, const Datum *words,
 			  const Oid *types, const bool *nulls)
 {
-	RexpBuffer	word;
 	char	   *first = NULL;
 
 	rexp_buffer_init(request, 256);
-	rexp_buffer_init(&word, 256);
 	rexp_resp_header(request, '*', nwords);
 	for (int i = 0; i < nwords; i++)
 	{
+		char		scratch[REXP_DIGITS_SIZE];
+		const char *bytes;
+		size_t		len;
+
 		if (nulls[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("argument %d of the command is null", i + 1)));
-		word.len = 0;
-		if (types[i] == FLOAT4ARRAYOID)
-			append_floats(&word, words[i], i + 1);
-		else
-			append_text(&word, words[i], types[i]);
+		word_bytes(i + 1, words[i], types[i], scratch, &bytes, &len);
 		if (i == 0)
 		{
-			first = pnstrdup(word.data, word.len);
-			refuse_stateful(first, NULL);
+			first = pnstrdup(bytes, len);
+			rexp_verb_refuse_stateful(first, NULL, "redis_command");
 		}
 		else if (i == 1)
-			refuse_stateful(first, pnstrdup(word.data, word.len));
-		rexp_resp_bulk(request, word.data, word.len);
+			rexp_verb_refuse_stateful(first, pnstrdup(bytes, len), "redis_command");
+		rexp_resp_bulk(request, bytes, len);
 	}
-	rexp_buffer_free(&word);
 }
 
 /* Bytes of Redis as a JSON string: as text if they are one, as \x hex if not. */

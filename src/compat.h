@@ -35,6 +35,9 @@
 #if PG_VERSION_NUM >= 180000
 #include "storage/waiteventset.h"
 #endif
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
 #if PG_VERSION_NUM >= 170000
 #include "storage/dsm_registry.h"
 #else

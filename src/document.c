@@ -1,12 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * document.c
- *	  Values of a row as Redis gets them.
+ *	  A row as a JSON document.
  *
- * A document is what row_to_json() or the column itself says, a text is what
- * the type's output function says, both in UTF-8 and both under fixed settings:
- * ISO dates, UTC, shortest exact floats, hexadecimal bytea.  So the same row
- * gives the same bytes whoever exports it.
+ * It is what row_to_json() or the column itself says, in UTF-8 and under the
+ * fixed settings of value.c; but pgvector's vectors become arrays of numbers.
  *
  * What is wrong with one row comes back as a RexpError, from calls that cannot
  * raise errors; whatever does raise one (an output function, memory) ends the
@@ -17,25 +15,22 @@
  */
 #include "postgres.h"
 
-#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "common/jsonapi.h"
 #include "compat.h"
 #include "document.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
-#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "utils/builtins.h"
-#include "utils/bytea.h"
 #include "utils/date.h"
 #include "utils/datetime.h"
-#include "utils/float.h"
 #include "utils/fmgroids.h"
 #include "utils/json.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "vector.h"
 
 /*
  * PostgreSQL's parser calls itself for each level and raises an error when the
@@ -47,41 +42,11 @@
 /* A buffer kept from row to row is given back if one row made it larger. */
 #define KEEP_BUFFER ((size_t) 1024 * 1024)
 
-typedef enum ValueKind
-{
-	VALUE_INT2,
-	VALUE_INT4,
-	VALUE_INT8,
-	VALUE_BOOL,
-	VALUE_TEXT,					/* the varlena's bytes are the text */
-	VALUE_BYTEA,
-	VALUE_NUMBER,				/* float or numeric */
-	VALUE_TIME,					/* what JsonEncodeDateTime() knows */
-	VALUE_JSON,
-	VALUE_JSONB,
-	VALUE_OTHER
-} ValueKind;
-
-/* From the database's encoding to UTF-8. */
-typedef struct Converter
-{
-	int			encoding;
-	Oid			proc;
-} Converter;
-
-struct RexpText
-{
-	ValueKind	kind;
-	char	   *name;			/* of the column, for errors */
-	FmgrInfo	output;
-	Converter	converter;
-};
-
 /* One column of a document that is the whole row. */
 typedef struct Member
 {
 	int			attno;
-	ValueKind	kind;
+	RexpValueKind kind;
 	Oid			base_type;
 	char	   *label;			/* "name": with the quotes and the colon */
 	size_t		label_len;
@@ -96,121 +61,16 @@ struct RexpDocument
 	bool		is_jsonb;
 	bool		container_only; /* scalars are refused */
 	char	   *name;
+	const char *what;			/* it is, for errors */
 	/* or the whole row: */
 	int			nmembers;
 	Member	   *members;
 
-	Converter	converter;
+	RexpConverter converter;
 	MemoryContext context;		/* of what is kept from row to row */
 	StringInfoData string;
 	RexpBuffer	buffer;
 };
-
-/*
- * rexp_output_settings_enter
- *	  Put our fixed output settings in place of the session's.
- *
- * The query itself runs under its caller's settings, so the switch is made
- * around the writing of each row: six assignments, where set_config_option()
- * would cost more than the row.  The variables are put back before anything
- * else runs; if an error is raised in between, the job is over anyway.
- */
-void
-rexp_output_settings_enter(RexpOutputSettings *saved)
-{
-	static pg_tz *utc = NULL;
-
-	if (utc == NULL)
-		utc = pg_tzset("UTC");
-
-	saved->date_style = DateStyle;
-	saved->date_order = DateOrder;
-	saved->interval_style = IntervalStyle;
-	saved->float_digits = extra_float_digits;
-	saved->bytea_format = bytea_output;
-	saved->timezone = session_timezone;
-
-	DateStyle = USE_ISO_DATES;
-	DateOrder = DATEORDER_YMD;
-	IntervalStyle = INTSTYLE_POSTGRES;
-	extra_float_digits = 1;
-	bytea_output = BYTEA_OUTPUT_HEX;
-	if (utc != NULL)
-		session_timezone = utc;
-}
-
-void
-rexp_output_settings_leave(const RexpOutputSettings *saved)
-{
-	DateStyle = saved->date_style;
-	DateOrder = saved->date_order;
-	IntervalStyle = saved->interval_style;
-	extra_float_digits = saved->float_digits;
-	bytea_output = saved->bytea_format;
-	session_timezone = saved->timezone;
-}
-
-static void
-converter_init(Converter *converter)
-{
-	converter->encoding = GetDatabaseEncoding();
-	converter->proc = InvalidOid;
-	if (converter->encoding != PG_UTF8 && converter->encoding != PG_SQL_ASCII)
-	{
-		converter->proc = FindDefaultConversionProc(converter->encoding, PG_UTF8);
-		if (!OidIsValid(converter->proc))
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_FUNCTION),
-					 errmsg("there is no conversion from encoding \"%s\" to \"%s\"",
-							pg_encoding_to_char(converter->encoding), "UTF8")));
-	}
-}
-
-/*
- * to_utf8
- *	  Bytes in the database's encoding as UTF-8, palloc'd if they differ.
- *
- * Bytes of an SQL_ASCII database are what they are: checked if "strict", as
- * JSON must be UTF-8, and passed on as they are otherwise.
- */
-static bool
-to_utf8(const Converter *converter, bool strict, const char **bytes,
-		size_t *len, const char *name, RexpError *error)
-{
-	bool		good;
-
-	if (converter->encoding == PG_UTF8)
-		return true;
-	if (converter->encoding == PG_SQL_ASCII)
-		good = !strict || pg_verify_mbstr(PG_UTF8, *bytes, (int) *len, true);
-	else
-	{
-		size_t		room = *len * MAX_CONVERSION_GROWTH + 1;
-		unsigned char *dest;
-		int			done;
-
-		if (room > PG_INT32_MAX)
-		{
-			rexp_error_set(error, ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-						   "the value is too long to be converted to UTF-8");
-			return false;
-		}
-		dest = MemoryContextAllocHuge(CurrentMemoryContext, room);
-		done = pg_do_encoding_conversion_buf(converter->proc,
-											 converter->encoding, PG_UTF8,
-											 (unsigned char *) unconstify(char *, *bytes),
-											 (int) *len, dest, (int) room, true);
-		good = done == (int) *len;
-		*bytes = (const char *) dest;
-		*len = strlen((const char *) dest);
-	}
-	if (!good)
-		rexp_error_set(error, ERRCODE_UNTRANSLATABLE_CHARACTER,
-					   "%s%s%s holds bytes that cannot be converted to UTF-8",
-					   name ? "column \"" : "the document", name ? name : "",
-					   name ? "\"" : "");
-	return good;
-}
 
 bool
 rexp_document_is_text(Oid type)
@@ -224,131 +84,6 @@ rexp_document_is_json(Oid type)
 {
 	type = getBaseType(type);
 	return type == JSONOID || type == JSONBOID;
-}
-
-static ValueKind
-value_kind(Oid base_type)
-{
-	switch (base_type)
-	{
-		case INT2OID:
-			return VALUE_INT2;
-		case INT4OID:
-			return VALUE_INT4;
-		case INT8OID:
-			return VALUE_INT8;
-		case BOOLOID:
-			return VALUE_BOOL;
-		case TEXTOID:
-		case VARCHAROID:
-		case BPCHAROID:
-			return VALUE_TEXT;
-		case BYTEAOID:
-			return VALUE_BYTEA;
-		case FLOAT4OID:
-		case FLOAT8OID:
-		case NUMERICOID:
-			return VALUE_NUMBER;
-		case DATEOID:
-		case TIMESTAMPOID:
-		case TIMESTAMPTZOID:
-			return VALUE_TIME;
-		case JSONOID:
-			return VALUE_JSON;
-		case JSONBOID:
-			return VALUE_JSONB;
-		default:
-			return VALUE_OTHER;
-	}
-}
-
-/* Decimal digits of an integer column; room for MAXINT8LEN + 1 bytes. */
-static int
-write_integer(ValueKind kind, Datum value, char *dest)
-{
-	int64		number;
-
-	if (kind == VALUE_INT8)
-		number = DatumGetInt64(value);
-	else if (kind == VALUE_INT4)
-		number = DatumGetInt32(value);
-	else
-		number = DatumGetInt16(value);
-	return pg_lltoa(number, dest);
-}
-
-/* Bytes of a varlena, detoasted in the current context. */
-static void
-varlena_bytes(Datum value, const char **bytes, size_t *len)
-{
-	struct varlena *data = PG_DETOAST_DATUM_PACKED(value);
-
-	*bytes = VARDATA_ANY(data);
-	*len = VARSIZE_ANY_EXHDR(data);
-}
-
-RexpText *
-rexp_text_create_for_type(Oid type, const char *name)
-{
-	RexpText   *text = palloc0(sizeof(RexpText));
-	Oid			function;
-	bool		is_varlena;
-
-	text->kind = value_kind(getBaseType(type));
-	text->name = pstrdup(name);
-	getTypeOutputInfo(type, &function, &is_varlena);
-	fmgr_info(function, &text->output);
-	converter_init(&text->converter);
-	return text;
-}
-
-/* Prepare a column's text, in the current context. */
-RexpText *
-rexp_text_create(TupleDesc desc, int attno)
-{
-	Form_pg_attribute attribute = TupleDescAttr(desc, attno - 1);
-
-	return rexp_text_create_for_type(attribute->atttypid,
-									 NameStr(attribute->attname));
-}
-
-/*
- * rexp_text_append
- *	  Append a value that is not null as text: bytea as its raw bytes, all else
- *	  as its type writes it.  Call it between rexp_output_settings_enter() and _leave().
- */
-bool
-rexp_text_append(RexpText *text, Datum value, RexpBuffer *out, RexpError *error)
-{
-	char		digits[32];
-	const char *bytes;
-	size_t		len;
-
-	switch (text->kind)
-	{
-		case VALUE_INT2:
-		case VALUE_INT4:
-		case VALUE_INT8:
-			rexp_buffer_append(out, digits,
-							   write_integer(text->kind, value, digits));
-			return true;
-		case VALUE_BYTEA:
-			varlena_bytes(value, &bytes, &len);
-			rexp_buffer_append(out, bytes, len);
-			return true;
-		case VALUE_TEXT:
-		case VALUE_JSON:
-			varlena_bytes(value, &bytes, &len);
-			break;
-		default:
-			bytes = OutputFunctionCall(&text->output, value);
-			len = strlen(bytes);
-			break;
-	}
-	if (!to_utf8(&text->converter, false, &bytes, &len, text->name, error))
-		return false;
-	rexp_buffer_append(out, bytes, len);
-	return true;
 }
 
 /*
@@ -509,27 +244,27 @@ write_member(RexpDocument *document, Member *member, Datum value)
 
 	switch (member->kind)
 	{
-		case VALUE_INT2:
-		case VALUE_INT4:
-		case VALUE_INT8:
+		case REXP_VALUE_INT2:
+		case REXP_VALUE_INT4:
+		case REXP_VALUE_INT8:
 			rexp_buffer_append(out, scratch,
-							   write_integer(member->kind, value, scratch));
+							   rexp_value_integer(member->kind, value, scratch));
 			break;
-		case VALUE_BOOL:
+		case REXP_VALUE_BOOL:
 			if (DatumGetBool(value))
 				rexp_buffer_append(out, "true", 4);
 			else
 				rexp_buffer_append(out, "false", 5);
 			break;
-		case VALUE_TEXT:
-			varlena_bytes(value, &bytes, &len);
+		case REXP_VALUE_TEXT:
+			rexp_value_varlena(value, &bytes, &len);
 			write_quoted(out, bytes, len);
 			break;
-		case VALUE_TIME:
+		case REXP_VALUE_TIME:
 			JsonEncodeDateTime(scratch, value, member->base_type, NULL);
 			write_quoted(out, scratch, strlen(scratch));
 			break;
-		case VALUE_NUMBER:
+		case REXP_VALUE_NUMBER:
 			bytes = OutputFunctionCall(&member->function, value);
 			len = strlen(bytes);
 			/* NaN and Infinity are no JSON numbers: strings, as row_to_json() */
@@ -538,11 +273,11 @@ write_member(RexpDocument *document, Member *member, Datum value)
 			else
 				write_quoted(out, bytes, len);
 			break;
-		case VALUE_JSON:
-			varlena_bytes(value, &bytes, &len);
+		case REXP_VALUE_JSON:
+			rexp_value_varlena(value, &bytes, &len);
 			rexp_buffer_append(out, bytes, len);
 			break;
-		case VALUE_JSONB:
+		case REXP_VALUE_JSONB:
 			{
 				Jsonb	   *jsonb = DatumGetJsonbP(value);
 
@@ -552,9 +287,14 @@ write_member(RexpDocument *document, Member *member, Datum value)
 								   document->string.len);
 				break;
 			}
-		case VALUE_BYTEA:
-		case VALUE_OTHER:
-			varlena_bytes(FunctionCall1(&member->function, value), &bytes, &len);
+		case REXP_VALUE_VECTOR:
+			/* pgvector's text, as [1,2.5], is JSON, and there is no NaN in it */
+			bytes = OutputFunctionCall(&member->function, value);
+			rexp_buffer_append(out, bytes, strlen(bytes));
+			break;
+		case REXP_VALUE_BYTEA:
+		case REXP_VALUE_OTHER:
+			rexp_value_varlena(FunctionCall1(&member->function, value), &bytes, &len);
 			rexp_buffer_append(out, bytes, len);
 			break;
 	}
@@ -576,11 +316,13 @@ member_init(Member *member, TupleDesc desc, int attno)
 
 	member->attno = attno;
 	member->base_type = getBaseType(attribute->atttypid);
-	member->kind = value_kind(member->base_type);
+	member->kind = rexp_value_kind(member->base_type);
+	if (rexp_vector_kind(member->base_type) >= REXP_VECTOR_VECTOR)
+		member->kind = REXP_VALUE_VECTOR;
 	member->label = label.data;
 	member->label_len = label.len;
 
-	if (member->kind == VALUE_OTHER || member->kind == VALUE_BYTEA)
+	if (member->kind == REXP_VALUE_OTHER || member->kind == REXP_VALUE_BYTEA)
 	{
 		/* to_json(anyelement) finds the type in the call's expression */
 		fmgr_info(F_TO_JSON, &member->function);
@@ -618,7 +360,8 @@ rexp_document_create(TupleDesc desc, int attno, bool container_only,
 	document->context = CurrentMemoryContext;
 	initStringInfo(&document->string);
 	rexp_buffer_init(&document->buffer, 1024);
-	converter_init(&document->converter);
+	rexp_converter_init(&document->converter);
+	document->what = "the document";
 
 	if (attno > 0)
 	{
@@ -627,6 +370,7 @@ rexp_document_create(TupleDesc desc, int attno, bool container_only,
 		document->is_text = rexp_document_is_text(attribute->atttypid);
 		document->is_jsonb = getBaseType(attribute->atttypid) == JSONBOID;
 		document->name = pstrdup(NameStr(attribute->attname));
+		document->what = psprintf("column \"%s\"", document->name);
 		return document;
 	}
 
@@ -692,7 +436,7 @@ rexp_document_encode(RexpDocument *document, TupleTableSlot *slot,
 		}
 		else
 		{
-			varlena_bytes(value, bytes, len);
+			rexp_value_varlena(value, bytes, len);
 			if (document->is_text && !check_json(document, *bytes, *len, error))
 				return false;
 		}
@@ -720,5 +464,5 @@ rexp_document_encode(RexpDocument *document, TupleTableSlot *slot,
 		*bytes = out->data;
 		*len = out->len;
 	}
-	return to_utf8(&document->converter, true, bytes, len, document->name, error);
+	return rexp_to_utf8(&document->converter, true, bytes, len, document->what, error);
 }

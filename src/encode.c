@@ -1,45 +1,37 @@
 /*-------------------------------------------------------------------------
  *
  * encode.c
- *	  One row to one command: JSON.SET key path document.
+ *	  One row to its commands: what all kinds of export have in common.
  *
  * The caller checks the arguments of an export by making an encoder with the
  * result of its query, and the worker makes the same again: one set of rules.
- * It knows neither where rows come from nor what becomes of commands.
+ * It knows neither where rows come from nor what becomes of commands; how each
+ * kind of export writes a row is in encode_json.c, encode_hash.c and
+ * encode_command.c.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "document.h"
-#include "encode.h"
-#include "mb/pg_wchar.h"
-#include "template.h"
-#include "utils/builtins.h"
+#include "encode_kind.h"
+#include "expiry.h"
+#include "lib/stringinfo.h"
 #include "utils/memutils.h"
 
 struct RexpEncoder
 {
-	RexpTemplate *key_template;
-	RexpText  **key_columns;	/* one a piece, NULL for literals */
-	RexpDocument *document;
-	RexpBuffer	head;			/* what comes before the key */
-	RexpBuffer	middle;			/* what comes between key and document */
-	RexpBuffer	key;			/* of the row at hand */
+	RexpKindEncoder kind;
+	RexpExpiry	expiry;			/* of each row, unless ... */
+	RexpExpiryColumn *expiry_column;	/* ... there is this */
 	MemoryContext row_context;
 };
 
-/* Which columns are named in the list?  Palloc'd; NULL for none. */
-static bool *
-excluded_columns(List *exclude, TupleDesc desc)
+/* Mark the columns that exclude names. */
+static void
+leave_out_excluded(List *exclude, TupleDesc desc, bool *left_out)
 {
-	bool	   *excluded;
-	int			left = desc->natts;
 	ListCell   *cell;
 
-	if (exclude == NIL)
-		return NULL;
-	excluded = palloc0(sizeof(bool) * desc->natts);
 	foreach(cell, exclude)
 	{
 		const char *name = lfirst(cell);
@@ -52,81 +44,23 @@ excluded_columns(List *exclude, TupleDesc desc)
 							name),
 					 errhint("The query returns %s. Names are compared exactly, case included.",
 							 rexp_column_list(desc))));
-		if (!excluded[attno - 1])
-			left--;
-		excluded[attno - 1] = true;
+		left_out[attno - 1] = true;
 	}
-	if (left == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("exclude leaves no column to export")));
-	return excluded;
 }
 
-/*
- * The document by default: the one column that the key does not use, if it can
- * be one, or else the whole row.
- */
-static RexpDocument *
-default_document(const RexpTemplate *key_template, TupleDesc desc)
+/* Raise an error unless some column is left. */
+void
+rexp_check_columns_left(TupleDesc desc, const bool *left_out)
 {
-	int			found = 0;
-	int			unused = 0;
-
-	for (int attno = 1; attno <= desc->natts; attno++)
+	for (int i = 0; i < desc->natts; i++)
 	{
-		if (!rexp_template_uses(key_template, attno))
-		{
-			unused++;
-			found = attno;
-		}
+		if (!left_out[i])
+			return;
 	}
-	if (unused == 1)
-	{
-		Oid			type = TupleDescAttr(desc, found - 1)->atttypid;
-
-		if (rexp_document_is_text(type) || rexp_document_is_json(type))
-			return rexp_document_create(desc, found, rexp_document_is_text(type),
-										NULL);
-	}
-	return rexp_document_create(desc, 0, false, NULL);
-}
-
-/* The document that the arguments ask for. */
-static RexpDocument *
-choose_document(const RexpEncoding *encoding, const RexpTemplate *key_template,
-				TupleDesc desc)
-{
-	bool	   *excluded = excluded_columns(encoding->exclude, desc);
-	Oid			type;
-	int			attno;
-
-	if (encoding->value == NULL && excluded == NULL)
-		return default_document(key_template, desc);
-	if (encoding->value == NULL || strcmp(encoding->value, "*") == 0)
-		return rexp_document_create(desc, 0, false, excluded);
-
-	if (excluded != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("exclude cannot be used with a single column as the value"),
-				 errhint("Say value => '*' to store the whole row but for the excluded columns.")));
-	attno = rexp_find_column(desc, encoding->value);
-	if (attno == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("value names column \"%s\", which the query does not return",
-						encoding->value),
-				 errhint("The query returns %s. Names are compared exactly, case included; '*' is the whole row.",
-						 rexp_column_list(desc))));
-	type = TupleDescAttr(desc, attno - 1)->atttypid;
-	if (!rexp_document_is_text(type) && !rexp_document_is_json(type))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("column \"%s\" of type %s cannot be a JSON document",
-						encoding->value, format_type_be(type)),
-				 errhint("A document is of type json, jsonb, text or varchar. Convert it with to_jsonb(), or say value => '*' to store the whole row as an object.")));
-	return rexp_document_create(desc, attno, false, NULL);
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("no column is left to export"),
+			 errdetail("All are excluded, or tell the expiry.")));
 }
 
 /*
@@ -140,112 +74,158 @@ RexpEncoder *
 rexp_encoder_create(const RexpEncoding *encoding, TupleDesc desc)
 {
 	RexpEncoder *encoder = palloc0(sizeof(RexpEncoder));
-	bool		any_column = false;
-	char	   *path;
+	bool	   *left_out = palloc0(sizeof(bool) * desc->natts);
 
-	encoder->key_template = rexp_template_parse(encoding->key_template,
-												"key template", desc);
-	encoder->key_columns = palloc0(sizeof(RexpText *) *
-								   Max(encoder->key_template->npieces, 1));
-	for (int i = 0; i < encoder->key_template->npieces; i++)
+	/* slots of the executor may have no names of columns */
+	desc = CreateTupleDescCopy(desc);
+	encoder->expiry = encoding->expiry;
+	if (encoding->ttl_column != NULL)
 	{
-		int			attno = encoder->key_template->pieces[i].attno;
-
-		if (attno > 0)
-		{
-			encoder->key_columns[i] = rexp_text_create(desc, attno);
-			any_column = true;
-		}
+		encoder->expiry_column = rexp_expiry_column_create(encoding->ttl_column, desc);
+		left_out[rexp_expiry_column_number(encoder->expiry_column) - 1] = true;
 	}
-	if (!any_column)
+	leave_out_excluded(encoding->exclude, desc, left_out);
+	switch (encoding->kind)
+	{
+		case REXP_EXPORT_JSON:
+			rexp_encode_json_init(&encoder->kind, encoding, desc, left_out);
+			break;
+		case REXP_EXPORT_HASH:
+			rexp_check_columns_left(desc, left_out);
+			rexp_encode_hash_init(&encoder->kind, encoding, desc, left_out);
+			break;
+		case REXP_EXPORT_COMMAND:
+			rexp_encode_command_init(&encoder->kind, encoding, desc);
+			break;
+	}
+	if ((encoding->expiry.kind != REXP_EXPIRY_NONE || encoding->ttl_column != NULL) &&
+		encoder->kind.verb.key_word == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("key template \"%s\" names no column",
-						encoding->key_template),
-				 errdetail("All rows would be written to one and the same key."),
-				 errhint("Name a column that identifies the row, as in 'appointment:#{id}'. The query returns %s.",
-						 rexp_column_list(desc))));
-
-	encoder->document = choose_document(encoding, encoder->key_template, desc);
-
-	path = pg_server_to_any(encoding->path, (int) strlen(encoding->path), PG_UTF8);
-	rexp_buffer_init(&encoder->head, 64);
-	rexp_resp_header(&encoder->head, '*', 4);
-	rexp_resp_word(&encoder->head, "JSON.SET");
-	rexp_buffer_init(&encoder->middle, 64);
-	rexp_resp_word(&encoder->middle, path);
-	rexp_buffer_init(&encoder->key, 256);
+				 errmsg("cannot set an expiry with %s", rexp_encoding_command(encoding)),
+				 errdetail("The command has no key.")));
 	encoder->row_context = AllocSetContextCreate(CurrentMemoryContext,
 												 "redis_export row",
 												 ALLOCSET_DEFAULT_SIZES);
 	return encoder;
 }
 
-/* Fill the key template from the row.  A null never becomes part of a key. */
-static bool
-fill_key(RexpEncoder *encoder, TupleTableSlot *slot, RexpError *error)
+/* What is known of the command that each row becomes. */
+RexpVerb
+rexp_encoder_verb(const RexpEncoder *encoder)
 {
-	const RexpTemplate *template = encoder->key_template;
-
-	encoder->key.len = 0;
-	for (int i = 0; i < template->npieces; i++)
-	{
-		const RexpPiece *piece = &template->pieces[i];
-
-		if (piece->attno == 0)
-			rexp_buffer_append(&encoder->key, piece->text, piece->len);
-		else if (slot->tts_isnull[piece->attno - 1])
-		{
-			rexp_error_set(error, ERRCODE_NULL_VALUE_NOT_ALLOWED,
-						   "column \"%s\", part of the key, is null",
-						   NameStr(TupleDescAttr(slot->tts_tupleDescriptor,
-												 piece->attno - 1)->attname));
-			return false;
-		}
-		else if (!rexp_text_append(encoder->key_columns[i],
-								   slot->tts_values[piece->attno - 1],
-								   &encoder->key, error))
-			return false;
-	}
-	return true;
+	return encoder->kind.verb;
 }
 
 /*
  * rexp_encoder_encode
- *	  Append the row's command to out, or return false and what is wrong with
- *	  the row; out may then hold a part of it, for the caller to cut off.
+ *	  Append the row's commands to out and tell of them in *block.
+ *
+ * If the row is to be skipped, or has failed for a reason that *error then
+ * tells, out may hold a part of them, for the caller to cut off.  Of a row that
+ * failed, *block tells the key if that could be made.
  */
-bool
+RexpEncoded
 rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot, RexpBuffer *out,
-					RexpError *error)
+					RexpBlock *block, RexpError *error)
 {
 	MemoryContext old = MemoryContextSwitchTo(encoder->row_context);
 	RexpOutputSettings saved;
-	const char *document;
-	size_t		len;
-	bool		good;
+	RexpError	bad_expiry;
+	RexpEncoded result;
 
 	slot_getallattrs(slot);
+	bad_expiry.sqlstate = 0;
+	block->commands = 1;
+	block->key_start = out->len;
+	block->key_len = 0;
+	block->expiry = encoder->expiry;
+	if (encoder->expiry_column != NULL)
+		(void) rexp_expiry_of_row(encoder->expiry_column, slot, &block->expiry,
+								  &bad_expiry);
 	rexp_output_settings_enter(&saved);
-	good = fill_key(encoder, slot, error) &&
-		rexp_document_encode(encoder->document, slot, &document, &len, error);
+	result = encoder->kind.encode(encoder->kind.state, slot, out, block, error);
 	rexp_output_settings_leave(&saved);
-	if (good)
+	if (result == REXP_ENCODED && bad_expiry.sqlstate != 0)
 	{
-		rexp_buffer_append(out, encoder->head.data, encoder->head.len);
-		rexp_resp_bulk(out, encoder->key.data, encoder->key.len);
-		rexp_buffer_append(out, encoder->middle.data, encoder->middle.len);
-		rexp_resp_bulk(out, document, len);
+		*error = bad_expiry;
+		result = REXP_ENCODE_FAILED;
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(encoder->row_context);
-	return good;
+	return result;
 }
 
-/* The key of the row encoded last, as far as it could be filled. */
-void
-rexp_encoder_key(const RexpEncoder *encoder, const char **bytes, size_t *len)
+/*
+ * What the kinds share
+ */
+
+/* The key template of documents and hashes, which must tell rows apart. */
+RexpFill *
+rexp_key_fill(const char *key_template, TupleDesc desc)
 {
-	*bytes = encoder->key.data;
-	*len = encoder->key.len;
+	RexpFill   *fill = rexp_fill_create(key_template, "key template",
+										"part of the key", desc);
+
+	if (rexp_fill_is_literal(fill))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("key template \"%s\" names no column", key_template),
+				 errdetail("All rows would be written to one and the same key."),
+				 errhint("Name a column that identifies the row, as in 'appointment:#{id}'. The query returns %s.",
+						 rexp_column_list(desc))));
+	return fill;
+}
+
+/* Append the key as an argument, and tell where it is. */
+void
+rexp_append_key(const RexpBuffer *key, RexpBuffer *out, RexpBlock *block)
+{
+	rexp_resp_bulk(out, key->data, key->len);
+	block->key_start = out->len - 2 - key->len;
+	block->key_len = key->len;
+}
+
+/* The row cannot be written: show its key, as far as it was made. */
+RexpEncoded
+rexp_fail_with_key(const RexpBuffer *key, RexpBuffer *out, RexpBlock *block)
+{
+	block->key_start = out->len;
+	block->key_len = key->len;
+	rexp_buffer_append(out, key->data, key->len);
+	return REXP_ENCODE_FAILED;
+}
+
+/*
+ * What is shown of an encoding
+ */
+
+/* The command that it sends, for the view; a part of the encoding. */
+const char *
+rexp_encoding_command(const RexpEncoding *encoding)
+{
+	switch (encoding->kind)
+	{
+		case REXP_EXPORT_JSON:
+			return encoding->merge ? "JSON.MERGE" : "JSON.SET";
+		case REXP_EXPORT_HASH:
+			return "HSET";
+		default:
+			return linitial(encoding->words);
+	}
+}
+
+/* Its template: of the key, or of the whole command.  Palloc'd. */
+char *
+rexp_encoding_template(const RexpEncoding *encoding)
+{
+	StringInfoData text;
+	ListCell   *cell;
+
+	initStringInfo(&text);
+	if (encoding->kind != REXP_EXPORT_COMMAND)
+		appendStringInfoString(&text, encoding->key_template);
+	foreach(cell, encoding->words)
+		appendStringInfo(&text, "%s%s", text.len > 0 ? " " : "", (char *) lfirst(cell));
+	return text.data;
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * encode.h
- *	  One row to one command: the door between the query and the pipeline.
+ *	  One row to its commands: the door between the query and the pipeline.
  *
  *-------------------------------------------------------------------------
  */
@@ -9,27 +9,52 @@
 #define REDIS_EXPORT_ENCODE_H
 
 #include "access/tupdesc.h"
+#include "block.h"
 #include "error.h"
 #include "executor/tuptable.h"
 #include "nodes/pg_list.h"
-#include "resp.h"
+#include "verb.h"
+
+typedef enum RexpExportKind
+{
+	REXP_EXPORT_JSON,
+	REXP_EXPORT_HASH,
+	REXP_EXPORT_COMMAND
+} RexpExportKind;
 
 /* What each row shall become; the arguments of the SQL function. */
 typedef struct RexpEncoding
 {
-	const char *key_template;
-	const char *value;			/* column, "*", or NULL for the default */
-	const char *path;			/* JSONPath */
+	RexpExportKind kind;
+	const char *key_template;	/* of documents and hashes */
+	const char *value;			/* documents: column, "*", or NULL for the
+								 * default */
+	const char *path;			/* documents: template of a JSONPath */
+	bool		merge;			/* documents: JSON.MERGE */
+	bool		replace;		/* hashes: whole, whatever was there */
 	List	   *exclude;		/* of char *: names of columns */
+	List	   *words;			/* commands: of char *, templates */
+	bool		skip_nulls;		/* commands: rows with a null are left out */
+	RexpExpiry	expiry;			/* of each row, ... */
+	const char *ttl_column;		/* ... or the column that tells it, or NULL */
 } RexpEncoding;
+
+typedef enum RexpEncoded
+{
+	REXP_ENCODED,
+	REXP_ENCODE_SKIPPED,
+	REXP_ENCODE_FAILED
+} RexpEncoded;
 
 typedef struct RexpEncoder RexpEncoder;
 
 extern RexpEncoder *rexp_encoder_create(const RexpEncoding *encoding,
 										TupleDesc desc);
-extern bool rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot,
-								RexpBuffer *out, RexpError *error);
-extern void rexp_encoder_key(const RexpEncoder *encoder, const char **bytes,
-							 size_t *len);
+extern RexpVerb rexp_encoder_verb(const RexpEncoder *encoder);
+extern RexpEncoded rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot,
+									   RexpBuffer *out, RexpBlock *block,
+									   RexpError *error);
+extern const char *rexp_encoding_command(const RexpEncoding *encoding);
+extern char *rexp_encoding_template(const RexpEncoding *encoding);
 
 #endif							/* REDIS_EXPORT_ENCODE_H */

@@ -335,12 +335,16 @@ tell_end(const RexpJobStatus *status)
 	if (status->state != REXP_STATE_DONE)
 	{
 		RexpError	error = status->error;
+		char		skipped[48] = "";
 		char		ledger[256];
 
+		if (counters->rows_skipped > 0)
+			snprintf(skipped, sizeof(skipped), ", " INT64_FORMAT " skipped",
+					 counters->rows_skipped);
 		snprintf(ledger, sizeof(ledger),
-				 "Export job " INT64_FORMAT ": " INT64_FORMAT " rows read, " INT64_FORMAT " written, " INT64_FORMAT " failed, " INT64_FORMAT " in doubt.",
+				 "Export job " INT64_FORMAT ": " INT64_FORMAT " rows read, " INT64_FORMAT " written, " INT64_FORMAT " failed%s, " INT64_FORMAT " in doubt.",
 				 status->job, counters->rows_read, counters->rows_written,
-				 counters->rows_failed, counters->rows_in_doubt);
+				 counters->rows_failed, skipped, counters->rows_in_doubt);
 		if (error.detail[0] != '\0')
 		{
 			char		detail[REXP_DETAIL_SIZE];
@@ -371,6 +375,14 @@ tell_end(const RexpJobStatus *status)
 				 errmsg(INT64_FORMAT " rows of export job " INT64_FORMAT " failed and were left out",
 						counters->rows_failed, status->job),
 				 errhint("See redis_export_failures(" INT64_FORMAT ").", status->job)));
+	if (counters->index_failures > 0)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("an index of Redis refused documents " INT64_FORMAT " times during export job " INT64_FORMAT,
+						counters->index_failures, status->job),
+				 status->error.sqlstate != 0 ?
+				 errdetail("The last time: %s.", status->error.message) : 0,
+				 errhint("Searches do not find them. Mend the rows, or the index' schema, and export again.")));
 }
 
 /* Start the worker and stay with it; an error of ours becomes the job's. */
@@ -420,6 +432,7 @@ void
 rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 {
 	RexpSession session;
+	RexpJob		complete = *job;
 	RexpJobInfo info;
 	Launch		launch = {0};
 	dsm_segment *arguments;
@@ -427,18 +440,20 @@ rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 
 	rexp_session_capture(&session);
 	(void) rexp_link_options(job->server, session.current_user, NULL);
-	(void) rexp_encoder_create(&job->encoding, rexp_source_check(job->query));
+	complete.pipeline.verb =
+		rexp_encoder_verb(rexp_encoder_create(&job->encoding,
+											  rexp_source_check(job->query)));
 
 	info.database = session.database;
 	info.session_user = session.session_user;
 	info.current_user = session.current_user;
 	info.server = job->server;
-	info.command = job->command;
-	info.key_template = job->encoding.key_template;
+	info.command = rexp_encoding_command(&job->encoding);
+	info.key_template = rexp_encoding_template(&job->encoding);
 	info.query = job->query;
 	info.rate = job->pipeline.rate;
 
-	arguments = share_arguments(job, &session);
+	arguments = share_arguments(&complete, &session);
 	launch.job = rexp_progress_reserve(&info, &slot);
 
 	PG_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&launch));

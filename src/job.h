@@ -17,9 +17,9 @@ typedef struct RexpJob
 {
 	const char *query;
 	const char *server;
-	const char *command;		/* for the view */
 	RexpEncoding encoding;
 	RexpPipelineOptions pipeline;
+	const char *wait_index;		/* name of an index, in UTF-8, or NULL */
 	bool		wait;
 } RexpJob;
 

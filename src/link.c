@@ -392,9 +392,8 @@ adopt_socket(RexpLink *link, int fd)
 				 errmsg("out of memory")));
 	}
 	link->context->flags &= ~REDIS_BLOCK;
-	if (link->keep_trees)
-		link->context->reader->fn = limited_functions(link->context->reader->fn);
-	else
+	link->context->reader->fn = limited_functions(link->context->reader->fn);
+	if (!link->keep_trees)
 	{
 		link->context->reader->fn = &reply_functions;
 		link->context->reader->privdata = link;
@@ -610,6 +609,26 @@ rexp_link_exchange(RexpLink *link, const RexpBuffer *request, int timeout,
 	}
 	rexp_link_close(link);
 	return NULL;
+}
+
+/*
+ * rexp_link_ask
+ *	  rexp_link_exchange() with the whole reply as a redisReply, which the caller
+ *	  frees, also on a link that does not keep trees.  Nothing else must be on
+ *	  its way.
+ */
+void *
+rexp_link_ask(RexpLink *link, const RexpBuffer *request, int timeout,
+			  RexpError *error)
+{
+	void	   *tree;
+
+	if (!link->keep_trees)
+		link->context->reader->fn = &tree_functions;
+	tree = rexp_link_exchange(link, request, timeout, error);
+	if (!link->keep_trees && link->context != NULL)
+		link->context->reader->fn = &reply_functions;
+	return tree;
 }
 
 /*

@@ -77,5 +77,7 @@ extern void rexp_link_timed_out(RexpLink *link, int timeout, RexpError *error);
 extern void rexp_link_wait(RexpLink *link, bool until_writable, long timeout);
 extern void *rexp_link_exchange(RexpLink *link, const RexpBuffer *request,
 								int timeout, RexpError *error);
+extern void *rexp_link_ask(RexpLink *link, const RexpBuffer *request,
+						   int timeout, RexpError *error);
 
 #endif							/* REDIS_EXPORT_LINK_H */

@@ -35,23 +35,44 @@ get_string(char **at)
 	return string;
 }
 
+static void
+put_list(StringInfo out, List *list)
+{
+	int			count = list_length(list);
+	ListCell   *cell;
+
+	appendBinaryStringInfo(out, (const char *) &count, sizeof(int));
+	foreach(cell, list)
+		put_string(out, lfirst(cell));
+}
+
+static List *
+get_list(char **at)
+{
+	List	   *list = NIL;
+	int			count;
+
+	memcpy(&count, *at, sizeof(int));
+	*at += sizeof(int);
+	while (count-- > 0)
+		list = lappend(list, unconstify(char *, get_string(at)));
+	return list;
+}
+
 void
 rexp_payload_write(StringInfo out, const RexpJob *job, const RexpSession *session)
 {
-	int			nexclude = list_length(job->encoding.exclude);
-	ListCell   *cell;
-
 	appendBinaryStringInfo(out, (const char *) job, sizeof(RexpJob));
 	appendBinaryStringInfo(out, (const char *) session, sizeof(RexpSession));
-	appendBinaryStringInfo(out, (const char *) &nexclude, sizeof(int));
 	put_string(out, job->query);
 	put_string(out, job->server);
-	put_string(out, job->command);
+	put_string(out, job->wait_index);
 	put_string(out, job->encoding.key_template);
 	put_string(out, job->encoding.value);
 	put_string(out, job->encoding.path);
-	foreach(cell, job->encoding.exclude)
-		put_string(out, lfirst(cell));
+	put_string(out, job->encoding.ttl_column);
+	put_list(out, job->encoding.exclude);
+	put_list(out, job->encoding.words);
 	put_string(out, session->role);
 	for (int i = 0; i < session->nsettings; i++)
 	{
@@ -68,24 +89,20 @@ void
 rexp_payload_read(char *bytes, RexpJob *job, RexpSession *session)
 {
 	char	   *at = bytes;
-	int			nexclude;
 
 	memcpy(job, at, sizeof(RexpJob));
 	at += sizeof(RexpJob);
 	memcpy(session, at, sizeof(RexpSession));
 	at += sizeof(RexpSession);
-	memcpy(&nexclude, at, sizeof(int));
-	at += sizeof(int);
 	job->query = get_string(&at);
 	job->server = get_string(&at);
-	job->command = get_string(&at);
+	job->wait_index = get_string(&at);
 	job->encoding.key_template = get_string(&at);
 	job->encoding.value = get_string(&at);
 	job->encoding.path = get_string(&at);
-	job->encoding.exclude = NIL;
-	while (nexclude-- > 0)
-		job->encoding.exclude = lappend(job->encoding.exclude,
-										unconstify(char *, get_string(&at)));
+	job->encoding.ttl_column = get_string(&at);
+	job->encoding.exclude = get_list(&at);
+	job->encoding.words = get_list(&at);
 	session->role = get_string(&at);
 	session->settings = palloc(sizeof(RexpSetting) * Max(session->nsettings, 1));
 	for (int i = 0; i < session->nsettings; i++)

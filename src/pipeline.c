@@ -32,6 +32,7 @@
 
 #include "miscadmin.h"
 #include "pipeline.h"
+#include "search_index.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "window.h"
@@ -52,6 +53,9 @@
 /* Milliseconds between attempts: the first time, and at most. */
 #define BACKOFF_FIRST 50
 #define BACKOFF_MOST 2000
+
+/* While an index is waited for, look at it so often (ms). */
+#define INDEX_INTERVAL 100
 
 /* Connection losses of the row that is first in line. */
 #define LOSSES_ALONE 2			/* send it alone */
@@ -76,11 +80,15 @@ struct RexpPipeline
 	RexpCounters counters;
 	RexpError	error;			/* why the job failed */
 	RexpError	why;			/* why rows must be sent again */
+	RexpError	block_error;	/* of the block being answered; sqlstate 0:
+								 * none so far */
+	RexpAnswer	block_answer;	/* what that error calls for */
 
 	Flow		flow;
 	bool		reconnect;		/* after DRAIN */
 	bool		alone;			/* one command at a time, until one goes well */
 	bool		finishing;
+	bool		indexing;
 	bool		retrying;		/* as the view shows it */
 	bool		closed;
 	bool		unsent_dropped; /* in STOP */
@@ -92,8 +100,12 @@ struct RexpPipeline
 	TimestampTz stop_at;		/* end of STOP, or 0 */
 
 	RexpWindow	window;
+	RexpBuffer	aside;			/* a row that has to wait for others */
 	size_t		looked_at;		/* length of the batch at the last look */
 	TimestampTz batch_started;
+
+	const char *index;			/* that is waited for, in UTF-8, or NULL */
+	int64		index_base;		/* its failures at the last look */
 
 	double		tokens;			/* rows that the rate allows now */
 	TimestampTz tokens_at;
@@ -124,7 +136,7 @@ rexp_pipeline_create(const RexpPipelineOptions *options, RexpLink *link,
 	RexpSequel	sequel;
 
 	sequel.expire = options->expire;
-	sequel.ttl = options->ttl;
+	sequel.expiries_differ = options->expiries_differ;
 	sequel.wait_replicas = options->wait_replicas;
 	sequel.wait_time = Min(REPLICAS_TIME, rexp_link_timeout(link) / 2);
 
@@ -135,7 +147,9 @@ rexp_pipeline_create(const RexpPipelineOptions *options, RexpLink *link,
 	p->flow = FLOW_CONNECT;
 	p->waiting_since = p->last_byte = p->tokens_at = p->attended_at =
 		GetCurrentTimestamp();
-	rexp_window_init(&p->window, options->batch, &sequel);
+	rexp_buffer_init(&p->aside, 64);
+	rexp_window_init(&p->window, options->batch, &sequel,
+					 options->verb.repeatable);
 	MemoryContextSwitchTo(old);
 	return p;
 }
@@ -162,7 +176,8 @@ publish(RexpPipeline *p)
 	RexpCounters *counters = &p->counters;
 
 	counters->rows_in_doubt = Min(p->window.outstanding, counters->rows_read -
-								  counters->rows_written - counters->rows_failed);
+								  counters->rows_written - counters->rows_failed -
+								  counters->rows_skipped);
 	rexp_progress_counters(p->progress, &p->counters);
 }
 
@@ -174,6 +189,7 @@ publish_retrying(RexpPipeline *p, bool retrying)
 		return;
 	p->retrying = retrying;
 	rexp_progress_state(p->progress, retrying ? REXP_STATE_RETRYING :
+						p->indexing ? REXP_STATE_INDEXING :
 						p->finishing ? REXP_STATE_FINISHING : REXP_STATE_RUNNING,
 						retrying ? &p->why : NULL);
 }
@@ -242,9 +258,6 @@ count_failure(RexpPipeline *p, int64 number, const char *key, size_t key_len,
 static void
 settle_failed(RexpPipeline *p, RexpBatch *batch, RexpRow *row, const RexpError *error)
 {
-	const char *key;
-	size_t		key_len;
-
 	rexp_window_settle(batch, row, REXP_ROW_FAILED);
 	if (row->counted)
 	{
@@ -255,8 +268,8 @@ settle_failed(RexpPipeline *p, RexpBatch *batch, RexpRow *row, const RexpError *
 	p->alone = false;
 	p->delay = 0;
 	publish_retrying(p, false);
-	rexp_row_key(batch, row, &key, &key_len);
-	count_failure(p, row->number, key, key_len, error);
+	count_failure(p, row->number, batch->data.data + row->key_start, row->key_len,
+				  error);
 }
 
 /*
@@ -299,8 +312,24 @@ begin_backoff(RexpPipeline *p)
 }
 
 /*
+ * give_up_doubtful
+ *	  Rows were with Redis whose command must not be sent twice: whether they are
+ *	  written is for the user to find out.
+ */
+static void
+give_up_doubtful(RexpPipeline *p, const RexpError *why)
+{
+	RexpError	error = *why;
+
+	rexp_error_detail(&error, "Of some rows it is not known whether Redis has carried out their command, which is not one that may be sent twice.");
+	rexp_error_hint(&error, "See rows_in_doubt. Look what Redis holds before you export them again.");
+	stop(p, &error);
+	p->flow = FLOW_CLOSED;
+}
+
+/*
  * connection_lost
- *	  What was with Redis is in doubt, and will be sent again.
+ *	  What was with Redis is in doubt, and will be sent again, if it may be.
  *
  * Was it cut?  A row can be to blame for that, but not for a silence: then Redis
  * stands still, which is to be borne until retry_timeout.
@@ -312,8 +341,15 @@ connection_lost(RexpPipeline *p, const RexpError *why, bool cut)
 	RexpRow    *row = rexp_window_first_in_line(&p->window, &batch);
 
 	rexp_link_close(p->link);
+	p->block_error.sqlstate = 0;
 	if (row != NULL && cut)
 		row->losses++;
+	if (p->flow != FLOW_STOP && !p->options.verb.repeatable &&
+		rexp_window_is_in_doubt(&p->window))
+	{
+		give_up_doubtful(p, why);
+		return;
+	}
 	rexp_window_rewind(&p->window);
 	if (p->flow == FLOW_STOP)
 	{
@@ -381,13 +417,15 @@ judge(RexpPipeline *p, const RexpFlight *flight, const RexpReply *reply,
 	if (reply->type == REXP_REPLY_ERROR)
 		return rexp_answer_to(reply->text, reply->len, error);
 	if (flight->kind == REXP_FLIGHT_WRITES && reply->type == REXP_REPLY_NIL &&
-		p->options.nil_is_failure)
+		p->options.verb.nil_is_failure)
 	{
 		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
-					   "Redis answered nil: the document has no place for the path");
+					   "Redis answered nil: nothing was written");
+		rexp_error_hint(error, "A path of JSON must have a place in the document that is there; a condition such as NX must hold.");
 		return REXP_ANSWER_ROW;
 	}
-	if (flight->kind == REXP_FLIGHT_EXPIRIES && p->options.ttl > 0 &&
+	if (flight->kind == REXP_FLIGHT_EXPIRIES &&
+		flight->batch->rows[p->window.receive_at].expiry.kind != REXP_EXPIRY_NEVER &&
 		reply->type == REXP_REPLY_INTEGER && reply->integer == 0)
 	{
 		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
@@ -401,7 +439,8 @@ judge(RexpPipeline *p, const RexpFlight *flight, const RexpReply *reply,
 static void
 row_went_well(RexpPipeline *p, const RexpFlight *flight, RexpRow *row)
 {
-	if (flight->kind == REXP_FLIGHT_WRITES && p->options.expire)
+	if (flight->kind == REXP_FLIGHT_WRITES &&
+		row->expiry.kind != REXP_EXPIRY_NONE)
 		row->state = REXP_ROW_WRITTEN;
 	else if (p->options.wait_replicas > 0)
 		row->state = REXP_ROW_HELD;
@@ -424,7 +463,60 @@ replicas_went_well(RexpPipeline *p, RexpBatch *batch)
 	}
 }
 
-/* Take one reply for the command that is first in line. */
+/*
+ * judge_block
+ *	  Take one reply of a block of several commands, from MULTI to EXEC.  False
+ *	  while more are to come.
+ *
+ * Each command in it is answered when it is queued, and EXEC when all are carried
+ * out.  Once one was refused, EXEC carries out none (EXECABORT): what counts is
+ * why the first one was refused.
+ */
+static bool
+judge_block(RexpPipeline *p, const RexpFlight *flight, const RexpReply *reply,
+			RexpAnswer *answer, RexpError *error)
+{
+	bool		last = ++p->window.receive_part == rexp_window_commands(&p->window);
+
+	*answer = judge(p, flight, reply, error);
+	if (*answer != REXP_ANSWER_DONE && p->block_error.sqlstate == 0)
+	{
+		p->block_error = *error;
+		p->block_answer = *answer;
+	}
+	if (!last)
+		return false;
+	if (p->block_error.sqlstate != 0)
+	{
+		*answer = p->block_answer;
+		*error = p->block_error;
+		p->block_error.sqlstate = 0;
+	}
+	p->window.receive_part = 0;
+	return true;
+}
+
+/* An answer that calls for more than to go on: the row is not settled. */
+static void
+refuse(RexpPipeline *p, const RexpFlight *flight, RexpRow *row, RexpAnswer answer,
+	   const RexpError *error)
+{
+	if (row != NULL)
+	{
+		bool		expiring = flight->kind == REXP_FLIGHT_EXPIRIES;
+
+		/* what was asked before may be there */
+		row->in_doubt |= expiring;
+		row->state = expiring && !p->options.verb.repeatable ?
+			REXP_ROW_WRITTEN : REXP_ROW_REFUSED;
+	}
+	if (answer == REXP_ANSWER_FATAL)
+		stop(p, error);
+	else
+		begin_drain(p, error, answer == REXP_ANSWER_RECONNECT);
+}
+
+/* Take one reply for the block that is first in line. */
 static void
 take_reply(RexpPipeline *p, const RexpReply *reply)
 {
@@ -432,37 +524,24 @@ take_reply(RexpPipeline *p, const RexpReply *reply)
 	RexpRow    *row = flight.kind == REXP_FLIGHT_REPLICAS ? NULL :
 		&flight.batch->rows[p->window.receive_at];
 	RexpError	error;
-	RexpAnswer	answer = judge(p, &flight, reply, &error);
+	RexpAnswer	answer;
+
+	if (rexp_window_commands(&p->window) == 1)
+		answer = judge(p, &flight, reply, &error);
+	else if (!judge_block(p, &flight, reply, &answer, &error))
+		return;
 
 	p->window.outstanding--;
 	if (row == NULL)
 		flight.batch->wait = REXP_WAIT_NONE;
-	switch (answer)
-	{
-		case REXP_ANSWER_DONE:
-			if (row != NULL)
-				row_went_well(p, &flight, row);
-			else
-				replicas_went_well(p, flight.batch);
-			break;
-		case REXP_ANSWER_ROW:
-			settle_failed(p, flight.batch, row, &error);
-			break;
-		case REXP_ANSWER_LATER:
-		case REXP_ANSWER_RECONNECT:
-		case REXP_ANSWER_FATAL:
-			if (row != NULL)
-			{
-				/* what was asked before may be there */
-				row->in_doubt |= flight.kind == REXP_FLIGHT_EXPIRIES;
-				row->state = REXP_ROW_REFUSED;
-			}
-			if (answer == REXP_ANSWER_FATAL)
-				stop(p, &error);
-			else
-				begin_drain(p, &error, answer == REXP_ANSWER_RECONNECT);
-			break;
-	}
+	if (answer == REXP_ANSWER_ROW)
+		settle_failed(p, flight.batch, row, &error);
+	else if (answer != REXP_ANSWER_DONE)
+		refuse(p, &flight, row, answer, &error);
+	else if (row != NULL)
+		row_went_well(p, &flight, row);
+	else
+		replicas_went_well(p, flight.batch);
 	advance(p);
 }
 
@@ -913,18 +992,43 @@ rexp_pipeline_row_begin(RexpPipeline *p)
 }
 
 /*
+ * wait_for_others
+ *	  A row with the same key is on its way, whose expiry must not hit this one:
+ *	  let all that came before be settled first.  False if the job has failed.
+ */
+static bool
+wait_for_others(RexpPipeline *p, RexpBlock *block)
+{
+	RexpBuffer *out;
+
+	rexp_window_set_apart(&p->window, block, &p->aside);
+	if (!dispatch(p))
+		return false;
+	while (p->window.queued > 0 && !has_failed(p))
+		step(p, true);
+	if (has_failed(p))
+		return wind_up(p);
+	out = rexp_pipeline_row_begin(p);
+	block->key_start += out->len;
+	rexp_buffer_append(out, p->aside.data, p->aside.len);
+	return true;
+}
+
+/*
  * rexp_pipeline_row_end
  *	  The row is complete.  Returns false if the job has failed, when no more
  *	  rows are wanted.  May wait for Redis, and serves interrupts.
  */
 bool
-rexp_pipeline_row_end(RexpPipeline *p)
+rexp_pipeline_row_end(RexpPipeline *p, RexpBlock *block)
 {
-	RexpBatch  *batch = rexp_window_filling(&p->window);
-	RexpRow    *row = &batch->rows[batch->nrows++];
+	RexpBatch  *batch;
 
-	row->number = ++p->counters.rows_read;
-	row->state = REXP_ROW_WAITING;
+	if (p->options.expiries_differ && rexp_window_has_key(&p->window, block) &&
+		!wait_for_others(p, block))
+		return false;
+	batch = rexp_window_filling(&p->window);
+	rexp_window_row_end(&p->window, block)->number = ++p->counters.rows_read;
 
 	if (batch->nrows >= p->options.batch || batch->data.len >= REXP_BATCH_BYTES ||
 		((batch->nrows < 16 || batch->nrows % 16 == 0) &&
@@ -941,19 +1045,38 @@ rexp_pipeline_row_end(RexpPipeline *p)
 	return true;
 }
 
-/*
- * rexp_pipeline_row_reject
- *	  The row cannot be sent: count it as failed.  Returns as _row_end().
- */
-bool
-rexp_pipeline_row_reject(RexpPipeline *p, const char *key, size_t key_len,
-						 const RexpError *error)
+/* Cut off what there is of a row that will not be sent. */
+static void
+take_back(RexpPipeline *p)
 {
 	RexpBatch  *batch = rexp_window_filling(&p->window);
 
 	batch->data.len = batch->rows[batch->nrows].start;
-	count_failure(p, ++p->counters.rows_read, key, key_len, error);
+}
+
+/*
+ * rexp_pipeline_row_reject
+ *	  The row cannot be sent: count it as failed.  The block tells its key.
+ *	  Returns as _row_end().
+ */
+bool
+rexp_pipeline_row_reject(RexpPipeline *p, const RexpBlock *block,
+						 const RexpError *error)
+{
+	count_failure(p, ++p->counters.rows_read,
+				  rexp_window_filling(&p->window)->data.data + block->key_start,
+				  block->key_len, error);
+	take_back(p);
 	return !has_failed(p) || wind_up(p);
+}
+
+/* The row is not to be sent, and that is no failure. */
+void
+rexp_pipeline_row_skip(RexpPipeline *p)
+{
+	p->counters.rows_read++;
+	p->counters.rows_skipped++;
+	take_back(p);
 }
 
 /*
@@ -980,6 +1103,107 @@ rexp_pipeline_finish(RexpPipeline *p)
 	if (rexp_link_is_open(p->link) && rexp_link_refresh_info(p->link, &ignored))
 		note_server(p, false);
 	return true;
+}
+
+/*
+ * The index
+ */
+
+/* Ask for the index, again and again while Redis is away.  False on failure. */
+static bool
+look_at_index(RexpPipeline *p, RexpIndexInfo *info)
+{
+	RexpError	error;
+
+	while (!has_failed(p))
+	{
+		RexpAnswer	answer;
+
+		if (p->flow != FLOW_OPEN)
+		{
+			step(p, true);
+			continue;
+		}
+		answer = rexp_index_look(p->link, p->index, info, &error);
+		if (answer == REXP_ANSWER_DONE)
+		{
+			p->waiting_since = p->attended_at = GetCurrentTimestamp();
+			return true;
+		}
+		if (answer == REXP_ANSWER_LATER || answer == REXP_ANSWER_RECONNECT)
+		{
+			if (answer == REXP_ANSWER_RECONNECT)
+				rexp_link_close(p->link);
+			p->why = error;
+			begin_backoff(p);
+		}
+		else
+		{
+			rexp_error_prefix(&error, "could not look at index \"%s\": ", p->index);
+			if (answer == REXP_ANSWER_ROW)
+				rexp_error_hint(&error, "wait_index names an index that is there. Create it before the export, with FT.CREATE.");
+			stop(p, &error);
+		}
+	}
+	return wind_up(p);
+}
+
+/*
+ * rexp_pipeline_watch_index
+ *	  Count from now on what an index refuses.  index, in UTF-8, must live as long
+ *	  as the pipeline.  Returns false if the job has failed: there may be no such
+ *	  index.
+ *
+ * Call it before there are rows.
+ */
+bool
+rexp_pipeline_watch_index(RexpPipeline *p, const char *index)
+{
+	RexpIndexInfo info;
+
+	p->index = index;
+	if (!look_at_index(p, &info))
+		return false;
+	p->index_base = info.failures;
+	p->counters.has_index = true;
+	publish(p);
+	return true;
+}
+
+/*
+ * rexp_pipeline_wait_index
+ *	  Wait until the index has taken everything.  Returns false if the job has
+ *	  failed.  Call it when the pipeline is finished.
+ */
+bool
+rexp_pipeline_wait_index(RexpPipeline *p)
+{
+	RexpIndexInfo info;
+	RexpError	refused;
+
+	rexp_progress_state(p->progress, REXP_STATE_INDEXING, NULL);
+	p->indexing = true;
+	while (look_at_index(p, &info))
+	{
+		int64		more = info.failures - p->index_base;
+
+		/* an index that was made anew counts from zero */
+		p->counters.index_failures += more >= 0 ? more : info.failures;
+		p->index_base = info.failures;
+		publish_retrying(p, false);
+		publish(p);
+		if (more != 0 && p->counters.index_failures > 0)
+		{
+			rexp_error_set(&refused, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
+						   "index \"%s\" refused the document of key \"%s\": %s",
+						   p->index, info.last_key, info.last_error);
+			rexp_progress_state(p->progress, REXP_STATE_INDEXING, &refused);
+		}
+		if (info.complete)
+			return true;
+		rexp_link_wait(p->link, false, INDEX_INTERVAL);
+	}
+	return false;
 }
 
 /*

@@ -8,8 +8,10 @@
 #ifndef REDIS_EXPORT_PIPELINE_H
 #define REDIS_EXPORT_PIPELINE_H
 
+#include "block.h"
 #include "link.h"
 #include "progress.h"
+#include "verb.h"
 
 typedef struct RexpPipelineOptions
 {
@@ -20,10 +22,10 @@ typedef struct RexpPipelineOptions
 	int64		reject_limit;	/* ... up to so many of them; -1: any number */
 	int64		retry_timeout;	/* milliseconds since the last row that was
 								 * acknowledged */
-	bool		nil_is_failure; /* what nil means to the command */
-	bool		expire;			/* set or remove an expiry: ... */
-	int64		ttl;			/* ... milliseconds, 0 removes it */
 	int			wait_replicas;	/* that must have a row before it counts */
+	bool		expire;			/* rows may have an expiry, ... */
+	bool		expiries_differ;	/* ... and not all the same */
+	RexpVerb	verb;			/* of the commands */
 } RexpPipelineOptions;
 
 typedef struct RexpPipeline RexpPipeline;
@@ -33,10 +35,14 @@ extern RexpPipeline *rexp_pipeline_create(const RexpPipelineOptions *options,
 										  RexpProgress *progress);
 extern bool rexp_pipeline_open(RexpPipeline *pipeline);
 extern RexpBuffer *rexp_pipeline_row_begin(RexpPipeline *pipeline);
-extern bool rexp_pipeline_row_end(RexpPipeline *pipeline);
-extern bool rexp_pipeline_row_reject(RexpPipeline *pipeline, const char *key,
-									 size_t key_len, const RexpError *error);
+extern bool rexp_pipeline_row_end(RexpPipeline *pipeline, RexpBlock *block);
+extern bool rexp_pipeline_row_reject(RexpPipeline *pipeline,
+									 const RexpBlock *block,
+									 const RexpError *error);
+extern void rexp_pipeline_row_skip(RexpPipeline *pipeline);
 extern bool rexp_pipeline_finish(RexpPipeline *pipeline);
+extern bool rexp_pipeline_watch_index(RexpPipeline *pipeline, const char *index);
+extern bool rexp_pipeline_wait_index(RexpPipeline *pipeline);
 extern void rexp_pipeline_drain(RexpPipeline *pipeline, int milliseconds);
 extern void rexp_pipeline_close(RexpPipeline *pipeline);
 

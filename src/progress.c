@@ -37,7 +37,7 @@
 #include "utils/timestamp.h"
 
 /* Another layout of the segment is another name. */
-#define SEGMENT_NAME "redis_export 1"
+#define SEGMENT_NAME "redis_export 2"
 #define SLOTS 128
 
 #define QUERY_SIZE 4096
@@ -127,7 +127,7 @@ const char *
 rexp_state_name(RexpState state)
 {
 	static const char *const names[] = {
-		"starting", "running", "retrying", "finishing", "done", "failed", "canceled"
+		"starting", "running", "retrying", "finishing", "indexing", "done", "failed", "canceled"
 	};
 
 	return names[state];
@@ -511,11 +511,18 @@ rexp_progress_set_rate(int64 job, int rate)
 	return running;
 }
 
+/* Rows of which nothing more is to come. */
+static int64
+rows_settled(const RexpCounters *counters)
+{
+	return counters->rows_written + counters->rows_failed + counters->rows_skipped;
+}
+
 /* How far, in per cent; NaN if unknown. */
 double
 rexp_progress_percent(const RexpJobStatus *status)
 {
-	int64		settled = status->counters.rows_written + status->counters.rows_failed;
+	int64		settled = rows_settled(&status->counters);
 
 	if (status->state == REXP_STATE_DONE)
 		return 100.0;
@@ -528,7 +535,7 @@ rexp_progress_percent(const RexpJobStatus *status)
 double
 rexp_progress_seconds_left(const RexpJobStatus *status)
 {
-	int64		settled = status->counters.rows_written + status->counters.rows_failed;
+	int64		settled = rows_settled(&status->counters);
 
 	if (rexp_state_is_final(status->state) || status->rate <= 0 ||
 		settled >= status->rows_estimated)
@@ -544,7 +551,7 @@ may_see(Oid owner)
 		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 }
 
-#define COLUMNS 24
+#define COLUMNS 26
 
 /* A line of the view. */
 static void
@@ -591,10 +598,12 @@ fill_row(const RexpJobStatus *status, Datum *values, bool *nulls)
 	SET(Int64GetDatum(counters->rows_read));
 	SET(Int64GetDatum(counters->rows_written));
 	SET(Int64GetDatum(counters->rows_failed));
+	SET(Int64GetDatum(counters->rows_skipped));
 	SET(Int64GetDatum(counters->rows_in_doubt));
 	SET(Int64GetDatum(counters->bytes_sent));
 	SET(Int64GetDatum(counters->reconnects));
 	SET(Int64GetDatum(counters->redis_restarts));
+	SET_IF(counters->has_index, Int64GetDatum(counters->index_failures));
 	SET(Float8GetDatum(rint(status->rate * 10) / 10));
 	SET_IF(!isnan(percent), Float8GetDatum(rint(percent * 10) / 10));
 	if (!isnan(left))

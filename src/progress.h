@@ -24,6 +24,7 @@ typedef enum RexpState
 	REXP_STATE_RUNNING,
 	REXP_STATE_RETRYING,		/* Redis is away, or refuses for the moment */
 	REXP_STATE_FINISHING,		/* all rows are read, answers are awaited */
+	REXP_STATE_INDEXING,		/* Redis has all rows, its index not yet */
 	REXP_STATE_DONE,
 	REXP_STATE_FAILED,
 	REXP_STATE_CANCELED
@@ -45,19 +46,22 @@ rexp_state_after(const RexpError *error)
 
 /*
  * The ledger.  When a job has ended, rows_read = rows_written + rows_failed +
- * rows_in_doubt.
+ * rows_skipped + rows_in_doubt.
  */
 typedef struct RexpCounters
 {
 	int64		rows_read;
 	int64		rows_written;	/* acknowledged, each row once */
 	int64		rows_failed;
+	int64		rows_skipped;	/* left out for a null, as asked for */
 	int64		rows_in_doubt;	/* sent and not answered */
 	int64		bytes_sent;
 	int64		reconnects;
 	int64		redis_restarts;
 	int64		written_at_restart; /* rows_written at the first of them */
 	int64		evicted_keys;	/* by Redis, since the job began */
+	bool		has_index;		/* an index is looked at: */
+	int64		index_failures; /* attempts to index that it refused since */
 } RexpCounters;
 
 /* What does not change while a job runs. */

@@ -17,13 +17,16 @@
  * is answered: after a write that was refused, an expiry sent along would hit
  * the value of somebody else.
  *
+ * A row is a block of commands, most often of one.
+ *
  * This is bookkeeping only: nothing here sends, waits or knows what an answer
- * means, nor what the commands are, but that their second word is the key.
+ * means, nor what the commands are.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "utils/memutils.h"
 #include "window.h"
 
@@ -33,13 +36,16 @@
  * rexp_window_init
  *	  An empty window, with its memory in the current context.
  *
- * batch is the usual number of rows in one.
+ * batch is the usual number of rows in one.  repeatable says whether rows that
+ * were written may be written again.
  */
 void
-rexp_window_init(RexpWindow *window, int batch, const RexpSequel *sequel)
+rexp_window_init(RexpWindow *window, int batch, const RexpSequel *sequel,
+				 bool repeatable)
 {
 	memset(window, 0, sizeof(RexpWindow));
 	window->sequel = *sequel;
+	window->repeatable = repeatable;
 	window->context = CurrentMemoryContext;
 	for (int i = 0; i < RING; i++)
 	{
@@ -77,26 +83,92 @@ row_is_with_redis(const RexpRow *row)
 		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_HELD;
 }
 
-/* The second word of a row's command. */
-void
-rexp_row_key(const RexpBatch *batch, const RexpRow *row, const char **key,
-			 size_t *len)
-{
-	const char *at = batch->data.data + row->start;
-
-	at = strchr(at, '\n') + 1;	/* *<words> */
-	at = strchr(at, '\n') + 1;	/* $<length> of the first */
-	at = strchr(at, '$');		/* the first word has none in it */
-	*len = strtoul(at + 1, unconstify(char **, &at), 10);
-	*key = at + 2;
-}
-
 /* The row is done, or has failed. */
 void
 rexp_window_settle(RexpBatch *batch, RexpRow *row, RexpRowState state)
 {
 	row->state = state;
 	batch->open--;
+}
+
+/*
+ * Keys of the rows in the window
+ *
+ * A row's expiry is sent some time after its write, and meets whatever the key
+ * then holds.  If expiries differ, a later row with the same key must not be
+ * written before that.  So the keys are remembered, as hashes: two that are
+ * taken for one cost time, and do no harm.
+ */
+
+static uint64
+hash_key(const char *key, size_t len)
+{
+	uint64		hash = hash_bytes_extended((const unsigned char *) key, (int) len, 0);
+
+	return hash == 0 ? 1 : hash;
+}
+
+/* Add a hash to the keys of a batch, which have room for it. */
+static void
+add_hash(RexpBatch *batch, uint64 hash)
+{
+	int			at = (int) (hash & (batch->key_slots - 1));
+
+	while (batch->keys[at] != 0 && batch->keys[at] != hash)
+		at = (at + 1) & (batch->key_slots - 1);
+	batch->keys[at] = hash;
+}
+
+static void
+remember_key(RexpWindow *window, RexpBatch *batch, const RexpRow *row)
+{
+	if (batch->nrows * 2 > batch->key_slots)
+	{
+		int			slots = Max(1024, batch->key_slots * 2);
+		uint64	   *old = batch->keys;
+		int			old_slots = batch->key_slots;
+
+		batch->keys = MemoryContextAllocZero(window->context, sizeof(uint64) * slots);
+		batch->key_slots = slots;
+		for (int i = 0; i < old_slots; i++)
+		{
+			if (old[i] != 0)
+				add_hash(batch, old[i]);
+		}
+		if (old != NULL)
+			pfree(old);
+	}
+	add_hash(batch, hash_key(batch->data.data + row->key_start, row->key_len));
+}
+
+static void
+forget_keys(RexpBatch *batch)
+{
+	if (batch->keys != NULL)
+		memset(batch->keys, 0, sizeof(uint64) * batch->key_slots);
+}
+
+/* Does an earlier row, in the window or about to join it, have this key? */
+bool
+rexp_window_has_key(RexpWindow *window, const RexpBlock *block)
+{
+	uint64		hash = hash_key(rexp_window_filling(window)->data.data + block->key_start,
+								block->key_len);
+
+	for (int i = 0; i <= window->queued; i++)
+	{
+		const RexpBatch *batch = &window->ring[(window->head + i) % RING];
+
+		if (batch->nrows == 0 || batch->keys == NULL)
+			continue;
+		for (int at = (int) (hash & (batch->key_slots - 1)); batch->keys[at] != 0;
+			 at = (at + 1) & (batch->key_slots - 1))
+		{
+			if (batch->keys[at] == hash)
+				return true;
+		}
+	}
+	return false;
 }
 
 /*
@@ -110,7 +182,10 @@ rexp_window_filling(RexpWindow *window)
 	return &window->ring[(window->head + window->queued) % RING];
 }
 
-/* Where the next row's command goes; the row counts once batch->nrows does. */
+/*
+ * rexp_window_row_begin
+ *	  Where the next row's block goes.  The row is there once it is ended.
+ */
 RexpBuffer *
 rexp_window_row_begin(RexpWindow *window)
 {
@@ -127,6 +202,40 @@ rexp_window_row_begin(RexpWindow *window)
 	memset(&batch->rows[batch->nrows], 0, sizeof(RexpRow));
 	batch->rows[batch->nrows].start = batch->data.len;
 	return &batch->data;
+}
+
+/* The row's block is complete. */
+RexpRow *
+rexp_window_row_end(RexpWindow *window, const RexpBlock *block)
+{
+	RexpBatch  *batch = rexp_window_filling(window);
+	RexpRow    *row = &batch->rows[batch->nrows++];
+
+	row->key_start = block->key_start;
+	row->key_len = block->key_len;
+	row->expiry = block->expiry;
+	row->commands = block->commands;
+	row->state = REXP_ROW_WAITING;
+	if (window->sequel.expiries_differ)
+		remember_key(window, batch, row);
+	return row;
+}
+
+/*
+ * rexp_window_set_apart
+ *	  Take the block of a row that was begun and not ended out of its batch: the
+ *	  bytes go to aside, and *block tells of them there.
+ */
+void
+rexp_window_set_apart(RexpWindow *window, RexpBlock *block, RexpBuffer *aside)
+{
+	RexpBatch  *batch = rexp_window_filling(window);
+	size_t		start = batch->rows[batch->nrows].start;
+
+	aside->len = 0;
+	rexp_buffer_append(aside, batch->data.data + start, batch->data.len - start);
+	block->key_start -= start;
+	batch->data.len = start;
 }
 
 bool
@@ -173,6 +282,7 @@ retire_batches(RexpWindow *window)
 		window->queued_bytes -= batch->data.len;
 		batch->data.len = batch->sequel.len = 0;
 		batch->nrows = 0;
+		forget_keys(batch);
 		if (batch->data.capacity > 2 * REXP_BATCH_BYTES)
 		{
 			MemoryContext old = MemoryContextSwitchTo(window->context);
@@ -261,28 +371,19 @@ static void
 queue_expiries(RexpWindow *window, RexpBatch *batch)
 {
 	RexpBuffer *out = &batch->sequel;
-	bool		remove = window->sequel.ttl == 0;
 	bool		any = false;
-	char		ttl[32];
 
-	snprintf(ttl, sizeof(ttl), INT64_FORMAT, window->sequel.ttl);
 	out->len = 0;
 	for (int i = 0; i < batch->nrows; i++)
 	{
 		RexpRow    *row = &batch->rows[i];
-		const char *key;
-		size_t		key_len;
 
 		row->expiry_start = out->len;
 		if (row->state != REXP_ROW_WRITTEN)
 			continue;
 		any = true;
-		rexp_row_key(batch, row, &key, &key_len);
-		rexp_resp_header(out, '*', remove ? 2 : 3);
-		rexp_resp_word(out, remove ? "PERSIST" : "PEXPIRE");
-		rexp_resp_bulk(out, key, key_len);
-		if (!remove)
-			rexp_resp_word(out, ttl);
+		rexp_expiry_command(&row->expiry, batch->data.data + row->key_start,
+							row->key_len, out);
 	}
 	if (any)
 		add_flight(window, batch, REXP_FLIGHT_EXPIRIES);
@@ -315,9 +416,12 @@ queue_wait(RexpWindow *window, RexpBatch *batch)
 static void
 queue_sequel(RexpWindow *window, const RexpFlight *flight)
 {
+	int			before = window->nflights;
+
 	if (flight->kind == REXP_FLIGHT_WRITES && window->sequel.expire)
 		queue_expiries(window, flight->batch);
-	else if (flight->kind != REXP_FLIGHT_REPLICAS && window->sequel.wait_replicas > 0)
+	if (window->nflights == before && flight->kind != REXP_FLIGHT_REPLICAS &&
+		window->sequel.wait_replicas > 0)
 		queue_wait(window, flight->batch);
 }
 
@@ -424,7 +528,7 @@ rexp_window_advance_receiver(RexpWindow *window, bool sequels)
 		window->nflights--;
 		memmove(window->flights, window->flights + 1,
 				sizeof(RexpFlight) * window->nflights);
-		window->receive_at = 0;
+		window->receive_at = window->receive_part = 0;
 		if (window->send_flight > 0)
 			window->send_flight--;
 		else
@@ -437,6 +541,16 @@ rexp_window_advance_receiver(RexpWindow *window, bool sequels)
 		retire_batches(window);
 	}
 	retire_batches(window);
+}
+
+/* Commands in the block whose answers are received now. */
+int
+rexp_window_commands(const RexpWindow *window)
+{
+	const RexpFlight *flight = &window->flights[0];
+
+	return flight->kind == REXP_FLIGHT_WRITES ?
+		flight->batch->rows[window->receive_at].commands : 1;
 }
 
 /*
@@ -471,11 +585,61 @@ rexp_window_first_in_line(RexpWindow *window, RexpBatch **batch)
  */
 
 /*
+ * Is data of a row with Redis that we cannot ask for?  What was written may not be
+ * known to have been, or not be known to be with the replicas.
+ */
+bool
+rexp_window_is_in_doubt(const RexpWindow *window)
+{
+	for (int i = 0; i < window->queued; i++)
+	{
+		const RexpBatch *batch = &window->ring[(window->head + i) % RING];
+
+		for (int j = 0; j < batch->nrows; j++)
+		{
+			if (batch->rows[j].state == REXP_ROW_SENT ||
+				batch->rows[j].state == REXP_ROW_HELD)
+				return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * Prepare one row, not the first to be sent again if "found", and return whether
+ * it is to be sent.
+ */
+static bool
+rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, bool found)
+{
+	bool		answered = row->state == REXP_ROW_WRITTEN ||
+		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_HELD;
+
+	if (row->state == REXP_ROW_FAILED ||
+		(row->state == REXP_ROW_DONE && (!found || !window->repeatable)))
+		return false;
+	if (row->state == REXP_ROW_DONE)
+		batch->open++;
+	if (row_is_with_redis(row))
+		row->in_doubt = true;
+	if (!window->repeatable && answered)
+	{
+		/* only what follows its write is asked for again */
+		if (row->state == REXP_ROW_EXPIRING)
+			row->state = REXP_ROW_WRITTEN;
+		return false;
+	}
+	row->state = REXP_ROW_WAITING;
+	return true;
+}
+
+/*
  * rexp_window_rewind
  *	  Prepare to send everything again from the first row that is not settled.
  *
- * Only failed rows after it stay settled: their failure has been counted.  A
- * row of which Redis may know something is in doubt until it is settled.
+ * Only failed rows after it stay settled: their failure has been counted.  Of
+ * commands that are not repeatable, only those are sent again that were refused.
+ * A row of which Redis may know something is in doubt until it is settled.
  */
 void
 rexp_window_rewind(RexpWindow *window)
@@ -483,7 +647,8 @@ rexp_window_rewind(RexpWindow *window)
 	bool		found = false;
 
 	window->nflights = 0;
-	window->receive_at = window->send_flight = window->send_at = 0;
+	window->receive_at = window->receive_part = 0;
+	window->send_flight = window->send_at = 0;
 	window->send_offset = 0;
 	window->outstanding = 0;
 	for (int i = 0; i < window->queued; i++)
@@ -493,23 +658,12 @@ rexp_window_rewind(RexpWindow *window)
 		if (!found && batch->open == 0)
 			continue;
 		for (int j = 0; j < batch->nrows; j++)
-		{
-			RexpRow    *row = &batch->rows[j];
-
-			if (row->state == REXP_ROW_FAILED ||
-				(!found && row->state == REXP_ROW_DONE))
-				continue;
-			found = true;
-			if (row->state == REXP_ROW_DONE)
-				batch->open++;
-			if (row_is_with_redis(row))
-				row->in_doubt = true;
-			row->state = REXP_ROW_WAITING;
-		}
+			found |= rewind_row(window, batch, &batch->rows[j], found);
 		batch->wait = REXP_WAIT_NONE;
 		add_flight(window, batch, REXP_FLIGHT_WRITES);
 	}
-	rexp_window_advance_receiver(window, false);
+	/* rows that are not written again still have what follows before them */
+	rexp_window_advance_receiver(window, !window->repeatable);
 }
 
 /*

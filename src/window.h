@@ -9,7 +9,7 @@
 #ifndef REDIS_EXPORT_WINDOW_H
 #define REDIS_EXPORT_WINDOW_H
 
-#include "resp.h"
+#include "block.h"
 
 /* The window: batches and bytes.  One batch more is being filled. */
 #define REXP_WINDOW_BATCHES 4
@@ -31,8 +31,12 @@ typedef enum RexpRowState
 typedef struct RexpRow
 {
 	int64		number;			/* of the query's row, from 1 */
-	size_t		start;			/* of its command in the batch */
-	size_t		expiry_start;	/* of its expiry */
+	size_t		start;			/* of its block of commands in the batch */
+	size_t		expiry_start;	/* of its expiry's command */
+	size_t		key_start;		/* in the batch */
+	size_t		key_len;
+	RexpExpiry	expiry;
+	int			commands;		/* in the block */
 	uint8		state;			/* a RexpRowState */
 	uint8		losses;			/* of the connection, while it was first */
 	bool		counted;		/* in rows_written */
@@ -49,18 +53,20 @@ typedef enum RexpWaitState
 
 typedef struct RexpBatch
 {
-	RexpBuffer	data;			/* the commands */
+	RexpBuffer	data;			/* the blocks of commands */
 	RexpBuffer	sequel;			/* the expiries, later the WAIT */
 	RexpWaitState wait;
 	RexpRow    *rows;
 	int			nrows;
 	int			row_capacity;
 	int			open;			/* rows that are not settled */
+	uint64	   *keys;			/* hashes of the rows' keys, 0: free; or NULL */
+	int			key_slots;		/* a power of two */
 } RexpBatch;
 
 typedef enum RexpFlightKind
 {
-	REXP_FLIGHT_WRITES,			/* a command for each row */
+	REXP_FLIGHT_WRITES,			/* a block for each row */
 	REXP_FLIGHT_EXPIRIES,		/* one for each row that is written */
 	REXP_FLIGHT_REPLICAS		/* one for the whole batch */
 } RexpFlightKind;
@@ -75,8 +81,8 @@ typedef struct RexpFlight
 /* What follows a row's write. */
 typedef struct RexpSequel
 {
-	bool		expire;			/* set or remove an expiry: ... */
-	int64		ttl;			/* ... milliseconds, 0 removes it */
+	bool		expire;			/* rows may have an expiry, ... */
+	bool		expiries_differ;	/* ... and not all the same */
 	int			wait_replicas;	/* 0: none are asked */
 	int			wait_time;		/* milliseconds that a WAIT takes at most */
 } RexpSequel;
@@ -84,6 +90,7 @@ typedef struct RexpSequel
 typedef struct RexpWindow
 {
 	RexpSequel	sequel;
+	bool		repeatable;		/* a write that was answered may be sent again */
 	MemoryContext context;
 
 	RexpBatch	ring[REXP_WINDOW_BATCHES + 1];
@@ -94,17 +101,22 @@ typedef struct RexpWindow
 	/* a batch has one flight at a time, and there may be room to spare */
 	RexpFlight	flights[2 * REXP_WINDOW_BATCHES];
 	int			nflights;		/* the first is the one that is received */
-	int			receive_at;		/* command, which is a row but for a WAIT */
+	int			receive_at;		/* row, or the one command of a WAIT */
+	int			receive_part;	/* of its block: the next command's answer */
 	int			send_flight;
-	int			send_at;		/* command */
+	int			send_at;		/* as receive_at */
 	size_t		send_offset;	/* bytes of it handed to the kernel */
-	int			outstanding;	/* commands with Redis */
+	int			outstanding;	/* blocks with Redis, not answered to their end */
 } RexpWindow;
 
 extern void rexp_window_init(RexpWindow *window, int batch,
-							 const RexpSequel *sequel);
+							 const RexpSequel *sequel, bool repeatable);
 extern RexpBatch *rexp_window_filling(RexpWindow *window);
 extern RexpBuffer *rexp_window_row_begin(RexpWindow *window);
+extern RexpRow *rexp_window_row_end(RexpWindow *window, const RexpBlock *block);
+extern bool rexp_window_has_key(RexpWindow *window, const RexpBlock *block);
+extern void rexp_window_set_apart(RexpWindow *window, RexpBlock *block,
+								  RexpBuffer *aside);
 extern void rexp_window_queue(RexpWindow *window);
 extern bool rexp_window_is_full(const RexpWindow *window);
 extern bool rexp_window_has_sequel(const RexpWindow *window);
@@ -115,16 +127,15 @@ extern size_t rexp_window_piece(const RexpWindow *window, int commands,
 extern int	rexp_window_sent(RexpWindow *window, size_t bytes);
 
 extern void rexp_window_advance_receiver(RexpWindow *window, bool sequels);
+extern int	rexp_window_commands(const RexpWindow *window);
 extern RexpRow *rexp_window_first_in_line(RexpWindow *window, RexpBatch **batch);
 extern void rexp_window_settle(RexpBatch *batch, RexpRow *row,
 							   RexpRowState state);
 
 extern void rexp_window_rewind(RexpWindow *window);
+extern bool rexp_window_is_in_doubt(const RexpWindow *window);
 extern void rexp_window_drop_unsent(RexpWindow *window);
 extern void rexp_window_reckon(const RexpWindow *window, int64 *in_doubt,
 							   int64 *unsent);
-
-extern void rexp_row_key(const RexpBatch *batch, const RexpRow *row,
-						 const char **key, size_t *len);
 
 #endif							/* REDIS_EXPORT_WINDOW_H */

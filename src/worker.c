@@ -142,16 +142,22 @@ take_row(TupleTableSlot *slot, void *arg)
 {
 	Worker	   *worker = arg;
 	RexpBuffer *out = rexp_pipeline_row_begin(worker->pipeline);
+	RexpBlock	block;
 	RexpError	error;
-	const char *key;
-	size_t		key_len;
 
 	error.sqlstate = 0;
 	error.detail[0] = error.hint[0] = '\0';
-	if (rexp_encoder_encode(worker->encoder, slot, out, &error))
-		return rexp_pipeline_row_end(worker->pipeline);
-	rexp_encoder_key(worker->encoder, &key, &key_len);
-	return rexp_pipeline_row_reject(worker->pipeline, key, key_len, &error);
+	switch (rexp_encoder_encode(worker->encoder, slot, out, &block, &error))
+	{
+		case REXP_ENCODED:
+			return rexp_pipeline_row_end(worker->pipeline, &block);
+		case REXP_ENCODE_SKIPPED:
+			rexp_pipeline_row_skip(worker->pipeline);
+			return true;
+		case REXP_ENCODE_FAILED:
+			break;
+	}
+	return rexp_pipeline_row_reject(worker->pipeline, &block, &error);
 }
 
 /* The job has failed in the pipeline: that is our error. */
@@ -218,6 +224,7 @@ run_query(Worker *worker)
 static void
 run(Worker *worker)
 {
+	const char *index = worker->job.wait_index;
 	RexpLink   *link;
 	MemoryContext old;
 
@@ -238,10 +245,12 @@ run(Worker *worker)
 											worker->progress);
 	MemoryContextSwitchTo(old);
 
-	if (!rexp_pipeline_open(worker->pipeline))
+	if (!rexp_pipeline_open(worker->pipeline) ||
+		(index != NULL && !rexp_pipeline_watch_index(worker->pipeline, index)))
 		raise_pipeline_error(worker);
 	run_query(worker);
-	if (!rexp_pipeline_finish(worker->pipeline))
+	if (!rexp_pipeline_finish(worker->pipeline) ||
+		(index != NULL && !rexp_pipeline_wait_index(worker->pipeline)))
 		raise_pipeline_error(worker);
 
 	disable_timeout(STATEMENT_TIMEOUT, false);

@@ -1,0 +1,311 @@
+/*-------------------------------------------------------------------------
+ *
+ * arguments.c
+ *	  The arguments of our SQL functions.
+ *
+ * Exports have many, most of them in common, at other places in each function:
+ * they are found by the names that CREATE FUNCTION gave them, so that an argument
+ * means the same wherever it is.  Each is checked here as far as can be without
+ * the query.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "arguments.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "expiry.h"
+#include "funcapi.h"
+#include "mb/pg_wchar.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/syscache.h"
+
+#define MAX_BATCH 50000
+#define MAX_RATE 10000000
+#define MAX_REPLICAS 1000
+
+/* Learn the names of the arguments of the function that is called. */
+void
+rexp_arguments_init(RexpArguments *arguments, FunctionCallInfo fcinfo)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID,
+										ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
+	char	   *modes;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
+	arguments->fcinfo = fcinfo;
+	(void) get_func_arg_info(tuple, &arguments->types, &arguments->names, &modes);
+	arguments->count = fcinfo->nargs;
+	ReleaseSysCache(tuple);
+}
+
+/* The number of the argument, or -1 if the function has none of this name. */
+static int
+find(const RexpArguments *arguments, const char *name)
+{
+	for (int i = 0; i < arguments->count; i++)
+	{
+		if (arguments->names != NULL && strcmp(arguments->names[i], name) == 0)
+			return i;
+	}
+	return -1;
+}
+
+/* Is the argument there, and not null? */
+static bool
+is_given(const RexpArguments *arguments, const char *name)
+{
+	int			i = find(arguments, name);
+
+	return i >= 0 && !arguments->fcinfo->args[i].isnull;
+}
+
+/* The value of an argument that must not be null. */
+static Datum
+value_of(const RexpArguments *arguments, const char *name)
+{
+	int			i = find(arguments, name);
+
+	if (i < 0)
+		elog(ERROR, "redis_export: the function has no argument \"%s\"", name);
+	if (arguments->fcinfo->args[i].isnull)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("argument \"%s\" of the export must not be null", name)));
+	return arguments->fcinfo->args[i].value;
+}
+
+/* A text or name, palloc'd or in the argument; NULL if it is null or not there. */
+static const char *
+string_or_null(const RexpArguments *arguments, const char *name)
+{
+	if (!is_given(arguments, name))
+		return NULL;
+	if (arguments->types[find(arguments, name)] == NAMEOID)
+		return NameStr(*DatumGetName(value_of(arguments, name)));
+	return TextDatumGetCString(value_of(arguments, name));
+}
+
+static const char *
+string_of(const RexpArguments *arguments, const char *name)
+{
+	(void) value_of(arguments, name);
+	return string_or_null(arguments, name);
+}
+
+/* A boolean; false if the function does not have it. */
+static bool
+flag_of(const RexpArguments *arguments, const char *name)
+{
+	return find(arguments, name) >= 0 && DatumGetBool(value_of(arguments, name));
+}
+
+/* A whole number from least to most. */
+int64
+rexp_integer_argument(RexpArguments *arguments, const char *name, int64 least,
+					  int64 most)
+{
+	Datum		datum = value_of(arguments, name);
+	int64		value = arguments->types[find(arguments, name)] == INT8OID ?
+		DatumGetInt64(datum) : DatumGetInt32(datum);
+
+	if (value < least || value > most)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"%s\" of the export is out of range: " INT64_FORMAT,
+						name, value),
+				 errhint("It is a number from " INT64_FORMAT " to " INT64_FORMAT ".",
+						 least, most)));
+	return value;
+}
+
+/* An interval in milliseconds. */
+int64
+rexp_interval_argument(RexpArguments *arguments, const char *name)
+{
+	double		milliseconds =
+		rexp_interval_milliseconds(DatumGetIntervalP(value_of(arguments, name)));
+
+	if (!(milliseconds >= 0) ||
+		milliseconds > 86400000.0 * REXP_EXPIRY_MOST_DAYS ||
+		(milliseconds > 0 && milliseconds < 1))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"%s\" of the export is out of range", name),
+				 errhint("It is an interval of 0, or from 1 millisecond to %d days.",
+						 REXP_EXPIRY_MOST_DAYS)));
+	return (int64) milliseconds;
+}
+
+/* Rows a second, or 0 for null: no limit. */
+int
+rexp_rate_argument(RexpArguments *arguments)
+{
+	return is_given(arguments, "rate") ?
+		(int) rexp_integer_argument(arguments, "rate", 1, MAX_RATE) : 0;
+}
+
+/* A text[] as a list of strings; NIL if it is null or not there. */
+static List *
+list_of(const RexpArguments *arguments, const char *name)
+{
+	List	   *list = NIL;
+	Datum	   *elements;
+	bool	   *nulls;
+	int			count;
+
+	if (!is_given(arguments, name))
+		return NIL;
+	deconstruct_array(DatumGetArrayTypeP(value_of(arguments, name)), TEXTOID, -1,
+					  false, TYPALIGN_INT, &elements, &nulls, &count);
+	for (int i = 0; i < count; i++)
+	{
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("argument \"%s\" of the export must not contain nulls",
+							name)));
+		list = lappend(list, TextDatumGetCString(elements[i]));
+	}
+	return list;
+}
+
+/* One of two words: is it the second? */
+static bool
+second_of(const RexpArguments *arguments, const char *name, const char *first,
+		  const char *second)
+{
+	const char *word = string_of(arguments, name);
+
+	if (strcmp(word, first) != 0 && strcmp(word, second) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"%s\" of the export is not known: \"%s\"", name, word),
+				 errhint("It is \"%s\" or \"%s\".", first, second)));
+	return strcmp(word, second) == 0;
+}
+
+/* on_error and reject_limit, which go together. */
+static void
+error_arguments(RexpArguments *arguments, RexpPipelineOptions *options)
+{
+	options->ignore_errors = second_of(arguments, "on_error", "stop", "ignore");
+	options->reject_limit = -1;
+	if (is_given(arguments, "reject_limit"))
+	{
+		options->reject_limit = rexp_integer_argument(arguments, "reject_limit", 1,
+													  PG_INT64_MAX);
+		if (!options->ignore_errors)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("reject_limit requires on_error => 'ignore'")));
+	}
+}
+
+/* ttl and ttl_column, of which there is one at most. */
+static void
+expiry_arguments(RexpArguments *arguments, RexpJob *job)
+{
+	if (is_given(arguments, "ttl"))
+	{
+		job->encoding.expiry.time = rexp_interval_argument(arguments, "ttl");
+		job->encoding.expiry.kind = job->encoding.expiry.time > 0 ?
+			REXP_EXPIRY_IN : REXP_EXPIRY_NEVER;
+		job->pipeline.expire = true;
+	}
+	job->encoding.ttl_column = string_or_null(arguments, "ttl_column");
+	if (job->encoding.ttl_column == NULL)
+		return;
+	if (job->pipeline.expire)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("ttl and ttl_column cannot be used together"),
+				 errhint("Let the query compute the column: coalesce(column, interval '1 day').")));
+	job->pipeline.expire = true;
+	job->pipeline.expiries_differ = true;
+}
+
+/* What is to be sent for each row. */
+static void
+encoding_arguments(RexpArguments *arguments, RexpExportKind kind,
+				   RexpEncoding *encoding)
+{
+	encoding->kind = kind;
+	if (kind == REXP_EXPORT_COMMAND)
+	{
+		(void) value_of(arguments, "command_template");
+		encoding->words = list_of(arguments, "command_template");
+		encoding->skip_nulls = second_of(arguments, "on_null", "fail", "skip");
+		return;
+	}
+	encoding->key_template = string_of(arguments, "key_template");
+	encoding->exclude = list_of(arguments, "exclude");
+	if (kind == REXP_EXPORT_HASH)
+		encoding->replace = flag_of(arguments, "replace");
+	else
+	{
+		encoding->value = string_or_null(arguments, "value");
+		encoding->path = string_of(arguments, "path");
+		encoding->merge = flag_of(arguments, "merge");
+	}
+}
+
+/*
+ * rexp_export_arguments
+ *	  The arguments of an export, or of its preview.  Strings lie in the current
+ *	  context.  Raises an error for one that cannot be.
+ */
+void
+rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind, RexpJob *job)
+{
+	const char *index;
+
+	memset(job, 0, sizeof(RexpJob));
+	job->query = string_of(arguments, "query");
+	job->server = string_of(arguments, "server");
+	encoding_arguments(arguments, kind, &job->encoding);
+	expiry_arguments(arguments, job);
+	error_arguments(arguments, &job->pipeline);
+	job->pipeline.batch = (int) rexp_integer_argument(arguments, "batch", 1, MAX_BATCH);
+	job->pipeline.rate = rexp_rate_argument(arguments);
+	job->pipeline.retry_timeout = rexp_interval_argument(arguments, "retry_timeout");
+	job->pipeline.wait_replicas =
+		(int) rexp_integer_argument(arguments, "wait_replicas", 0, MAX_REPLICAS);
+	index = string_or_null(arguments, "wait_index");
+	if (index != NULL)
+		job->wait_index = pg_server_to_any(index, (int) strlen(index), PG_UTF8);
+	(void) value_of(arguments, "wait");
+	job->wait = flag_of(arguments, "wait");
+}
+
+/*
+ * rexp_preview_kind
+ *	  The export that a preview is one of.  Its arguments are those of all kinds;
+ *	  one that is not of this kind must not be given.
+ */
+RexpExportKind
+rexp_preview_kind(RexpArguments *arguments)
+{
+	static const char *const not_of_hashes[] = {"value", "merge"};
+	RexpExportKind kind;
+
+	if (find(arguments, "command_template") >= 0)
+		return REXP_EXPORT_COMMAND;
+	kind = second_of(arguments, "type", "json", "hash") ?
+		REXP_EXPORT_HASH : REXP_EXPORT_JSON;
+	if (kind == REXP_EXPORT_JSON && flag_of(arguments, "replace"))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("replace requires type => 'hash'")));
+	if (kind == REXP_EXPORT_HASH &&
+		(is_given(arguments, not_of_hashes[0]) || flag_of(arguments, not_of_hashes[1])))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s requires type => 'json'",
+						not_of_hashes[is_given(arguments, not_of_hashes[0]) ? 0 : 1])));
+	return kind;
+}

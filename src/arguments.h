@@ -1,0 +1,31 @@
+/*-------------------------------------------------------------------------
+ *
+ * arguments.h
+ *	  The arguments of our SQL functions, by name.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_ARGUMENTS_H
+#define REDIS_EXPORT_ARGUMENTS_H
+
+#include "fmgr.h"
+#include "job.h"
+
+typedef struct RexpArguments
+{
+	FunctionCallInfo fcinfo;
+	int			count;
+	Oid		   *types;
+	char	  **names;
+} RexpArguments;
+
+extern void rexp_arguments_init(RexpArguments *arguments, FunctionCallInfo fcinfo);
+extern int64 rexp_integer_argument(RexpArguments *arguments, const char *name,
+								   int64 least, int64 most);
+extern int64 rexp_interval_argument(RexpArguments *arguments, const char *name);
+extern int	rexp_rate_argument(RexpArguments *arguments);
+extern RexpExportKind rexp_preview_kind(RexpArguments *arguments);
+extern void rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind,
+								  RexpJob *job);
+
+#endif							/* REDIS_EXPORT_ARGUMENTS_H */

@@ -1,0 +1,40 @@
+/*-------------------------------------------------------------------------
+ *
+ * block.h
+ *	  What a row has become: the commands that write it, as they pass from the
+ *	  encoder to the pipeline, and the expiry that follows them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_BLOCK_H
+#define REDIS_EXPORT_BLOCK_H
+
+#include "resp.h"
+
+typedef enum RexpExpiryKind
+{
+	REXP_EXPIRY_NONE,			/* left as it is */
+	REXP_EXPIRY_IN,				/* milliseconds from now */
+	REXP_EXPIRY_AT,				/* milliseconds since 1970 */
+	REXP_EXPIRY_NEVER			/* taken away */
+} RexpExpiryKind;
+
+typedef struct RexpExpiry
+{
+	RexpExpiryKind kind;
+	int64		time;			/* of IN and AT */
+} RexpExpiry;
+
+/* The commands lie side by side in a buffer of the pipeline's. */
+typedef struct RexpBlock
+{
+	int			commands;		/* one, or several from MULTI to EXEC */
+	size_t		key_start;		/* of the key in that buffer ... */
+	size_t		key_len;		/* ... and its bytes, 0 for none */
+	RexpExpiry	expiry;
+} RexpBlock;
+
+extern void rexp_expiry_command(const RexpExpiry *expiry, const char *key,
+								size_t key_len, RexpBuffer *out);
+
+#endif							/* REDIS_EXPORT_BLOCK_H */

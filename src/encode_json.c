@@ -1,0 +1,164 @@
+/*-------------------------------------------------------------------------
+ *
+ * encode_json.c
+ *	  One row to a document: JSON.SET or JSON.MERGE key path document.
+ *
+ * JSON.MERGE goes by RFC 7396: a null in the document deletes the field.  What
+ * the document is made of is chosen here, how is document.c's.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "document.h"
+#include "encode_kind.h"
+#include "utils/builtins.h"
+
+typedef struct JsonEncoder
+{
+	RexpFill   *key_fill;
+	RexpFill   *path_fill;
+	RexpDocument *document;
+	RexpBuffer	head;			/* what comes before the key */
+	RexpBuffer	middle;			/* the path as an argument; empty if rows differ */
+	RexpBuffer	key;			/* of the row at hand */
+	RexpBuffer	path;
+} JsonEncoder;
+
+/*
+ * The document by default: the one column that neither key nor path nor expiry
+ * uses, if it can be one, or else the whole row.
+ */
+static RexpDocument *
+default_document(const JsonEncoder *encoder, TupleDesc desc, const bool *left_out)
+{
+	int			found = 0;
+	int			unused = 0;
+
+	for (int attno = 1; attno <= desc->natts; attno++)
+	{
+		if (!rexp_template_uses(encoder->key_fill->template, attno) &&
+			!rexp_template_uses(encoder->path_fill->template, attno) &&
+			!left_out[attno - 1])
+		{
+			unused++;
+			found = attno;
+		}
+	}
+	if (unused == 1)
+	{
+		Oid			type = TupleDescAttr(desc, found - 1)->atttypid;
+
+		if (rexp_document_is_text(type) || rexp_document_is_json(type))
+			return rexp_document_create(desc, found, rexp_document_is_text(type),
+										NULL);
+	}
+	return rexp_document_create(desc, 0, false, left_out);
+}
+
+/* The document that the arguments ask for. */
+static RexpDocument *
+choose_document(const JsonEncoder *encoder, const RexpEncoding *encoding,
+				TupleDesc desc, const bool *left_out)
+{
+	Oid			type;
+	int			attno;
+
+	if (encoding->value == NULL && encoding->exclude == NIL)
+		return default_document(encoder, desc, left_out);
+	if (encoding->value == NULL || strcmp(encoding->value, "*") == 0)
+	{
+		rexp_check_columns_left(desc, left_out);
+		return rexp_document_create(desc, 0, false, left_out);
+	}
+
+	if (encoding->exclude != NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("exclude cannot be used with a single column as the value"),
+				 errhint("Say value => '*' to store the whole row but for the excluded columns.")));
+	attno = rexp_find_column(desc, encoding->value);
+	if (attno == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("value names column \"%s\", which the query does not return",
+						encoding->value),
+				 errhint("The query returns %s. Names are compared exactly, case included; '*' is the whole row.",
+						 rexp_column_list(desc))));
+	if (left_out[attno - 1])
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("column \"%s\" cannot be the value and the ttl_column",
+						encoding->value)));
+	type = TupleDescAttr(desc, attno - 1)->atttypid;
+	if (!rexp_document_is_text(type) && !rexp_document_is_json(type))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("column \"%s\" of type %s cannot be a JSON document",
+						encoding->value, format_type_be(type)),
+				 errhint("A document is of type json, jsonb, text or varchar. Convert it with to_jsonb(), or say value => '*' to store the whole row as an object.")));
+	return rexp_document_create(desc, attno, false, NULL);
+}
+
+static RexpEncoded
+encode_json(void *state, TupleTableSlot *slot, RexpBuffer *out, RexpBlock *block,
+			RexpError *error)
+{
+	JsonEncoder *encoder = state;
+	const char *document;
+	size_t		len;
+
+	encoder->key.len = 0;
+	if (!rexp_fill_append(encoder->key_fill, slot, &encoder->key, error))
+		return rexp_fail_with_key(&encoder->key, out, block);
+	if (encoder->middle.len == 0)
+	{
+		encoder->path.len = 0;
+		if (!rexp_fill_append(encoder->path_fill, slot, &encoder->path, error))
+			return rexp_fail_with_key(&encoder->key, out, block);
+	}
+	if (!rexp_document_encode(encoder->document, slot, &document, &len, error))
+		return rexp_fail_with_key(&encoder->key, out, block);
+
+	rexp_buffer_append(out, encoder->head.data, encoder->head.len);
+	rexp_append_key(&encoder->key, out, block);
+	if (encoder->middle.len > 0)
+		rexp_buffer_append(out, encoder->middle.data, encoder->middle.len);
+	else
+		rexp_resp_bulk(out, encoder->path.data, encoder->path.len);
+	rexp_resp_bulk(out, document, len);
+	return REXP_ENCODED;
+}
+
+/* Prepare documents.  Raises an error if arguments and columns do not fit. */
+void
+rexp_encode_json_init(RexpKindEncoder *kind, const RexpEncoding *encoding,
+					  TupleDesc desc, const bool *left_out)
+{
+	JsonEncoder *encoder = palloc0(sizeof(JsonEncoder));
+	const char *words[4] = {rexp_encoding_command(encoding), NULL, NULL, NULL};
+
+	encoder->key_fill = rexp_key_fill(encoding->key_template, desc);
+	encoder->path_fill = rexp_fill_create(encoding->path, "path",
+										  "part of the path", desc);
+	encoder->document = choose_document(encoder, encoding, desc, left_out);
+
+	rexp_buffer_init(&encoder->head, 64);
+	rexp_resp_header(&encoder->head, '*', lengthof(words));
+	rexp_resp_word(&encoder->head, words[0]);
+	rexp_buffer_init(&encoder->key, 256);
+	rexp_buffer_init(&encoder->path, 64);
+	rexp_buffer_init(&encoder->middle, 64);
+	if (rexp_fill_is_literal(encoder->path_fill))
+	{
+		RexpError	none;
+
+		/* a literal is filled without a row */
+		(void) rexp_fill_append(encoder->path_fill, NULL, &encoder->path, &none);
+		rexp_resp_bulk(&encoder->middle, encoder->path.data, encoder->path.len);
+	}
+
+	kind->encode = encode_json;
+	kind->state = encoder;
+	kind->verb = rexp_verb_look_up(lengthof(words), words);
+}

@@ -1,0 +1,50 @@
+/*-------------------------------------------------------------------------
+ *
+ * encode_kind.h
+ *	  What encode.c and the encoder of each kind of export share; of no concern
+ *	  to others.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_ENCODE_KIND_H
+#define REDIS_EXPORT_ENCODE_KIND_H
+
+#include "encode.h"
+#include "fill.h"
+
+/*
+ * Append the row's commands to out and tell of them in *block, whose expiry is
+ * filled already.  All columns of the slot have been got, output settings are
+ * ours, and the current memory context is the row's.
+ */
+typedef RexpEncoded (*RexpEncodeRow) (void *state, TupleTableSlot *slot,
+									  RexpBuffer *out, RexpBlock *block,
+									  RexpError *error);
+
+/* One kind's encoder, palloc'd in the current context. */
+typedef struct RexpKindEncoder
+{
+	RexpEncodeRow encode;
+	void	   *state;
+	RexpVerb	verb;
+} RexpKindEncoder;
+
+/* left_out[attno - 1] tells which columns are not part of the value. */
+extern void rexp_encode_json_init(RexpKindEncoder *kind,
+								  const RexpEncoding *encoding,
+								  TupleDesc desc, const bool *left_out);
+extern void rexp_encode_hash_init(RexpKindEncoder *kind,
+								  const RexpEncoding *encoding,
+								  TupleDesc desc, const bool *left_out);
+extern void rexp_encode_command_init(RexpKindEncoder *kind,
+									 const RexpEncoding *encoding,
+									 TupleDesc desc);
+
+extern void rexp_check_columns_left(TupleDesc desc, const bool *left_out);
+extern RexpFill *rexp_key_fill(const char *key_template, TupleDesc desc);
+extern void rexp_append_key(const RexpBuffer *key, RexpBuffer *out,
+							RexpBlock *block);
+extern RexpEncoded rexp_fail_with_key(const RexpBuffer *key, RexpBuffer *out,
+									  RexpBlock *block);
+
+#endif							/* REDIS_EXPORT_ENCODE_KIND_H */

@@ -1,0 +1,239 @@
+/*-------------------------------------------------------------------------
+ *
+ * preview.c
+ *	  What an export would send for its first rows, as text, and nothing sent.
+ *
+ * The query runs in the caller's own session, read-only as in a worker, and in a
+ * subtransaction that is then rolled back, so that nothing is left of it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "encode.h"
+#include "funcapi.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "preview.h"
+#include "server_options.h"
+#include "source.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+
+typedef struct Preview
+{
+	RexpEncoder *encoder;
+	ReturnSetInfo *result;
+	MemoryContext row_context;
+	RexpBuffer	out;
+	int64		rows;			/* at most */
+	int64		row;
+} Preview;
+
+/* Can redis-cli take this word as it is? */
+static bool
+is_plain(const char *bytes, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+	{
+		unsigned char c = (unsigned char) bytes[i];
+
+		if (c <= ' ' || c >= 0x7f || c == '"' || c == '\'' || c == '\\')
+			return false;
+	}
+	return len > 0;
+}
+
+/*
+ * Append a word as redis-cli reads it: in double quotes if need be, with \x and two
+ * digits for bytes that are no text of the database's encoding.
+ */
+static void
+append_word(StringInfo text, const char *bytes, size_t len)
+{
+	if (is_plain(bytes, len))
+	{
+		appendBinaryStringInfo(text, bytes, (int) len);
+		return;
+	}
+	appendStringInfoChar(text, '"');
+	for (size_t i = 0; i < len; i++)
+	{
+		unsigned char c = (unsigned char) bytes[i];
+		int			width = 1;
+
+		if (IS_HIGHBIT_SET(c) && GetDatabaseEncoding() == PG_UTF8)
+		{
+			width = pg_encoding_mblen(PG_UTF8, bytes + i);
+			if (i + width <= len && pg_verify_mbstr(PG_UTF8, bytes + i, width, true))
+			{
+				appendBinaryStringInfo(text, bytes + i, width);
+				i += width - 1;
+				continue;
+			}
+		}
+		if (c == '"' || c == '\\')
+			appendStringInfo(text, "\\%c", c);
+		else if (c == '\n')
+			appendStringInfoString(text, "\\n");
+		else if (c == '\r')
+			appendStringInfoString(text, "\\r");
+		else if (c == '\t')
+			appendStringInfoString(text, "\\t");
+		else if (c < ' ' || c >= 0x7f)
+			appendStringInfo(text, "\\x%02x", c);
+		else
+			appendStringInfoChar(text, c);
+	}
+	appendStringInfoChar(text, '"');
+}
+
+/* The number in a header of RESP, and go past it. */
+static size_t
+take_header(const char **at)
+{
+	size_t		number = strtoul(*at + 1, unconstify(char **, at), 10);
+
+	*at += 2;
+	return number;
+}
+
+static void
+put_row(Preview *preview, const char *command, const char *error)
+{
+	Datum		values[3];
+	bool		nulls[3] = {false, command == NULL, error == NULL};
+
+	values[0] = Int64GetDatum(preview->row);
+	values[1] = command ? CStringGetTextDatum(command) : (Datum) 0;
+	values[2] = error ? CStringGetTextDatum(error) : (Datum) 0;
+	tuplestore_putvalues(preview->result->setResult, preview->result->setDesc,
+						 values, nulls);
+}
+
+/* Each command in the buffer becomes a row of the result. */
+static void
+put_commands(Preview *preview)
+{
+	const char *at = preview->out.data;
+	const char *end = at + preview->out.len;
+
+	while (at < end)
+	{
+		StringInfoData text;
+		size_t		nwords = take_header(&at);
+
+		initStringInfo(&text);
+		for (size_t i = 0; i < nwords; i++)
+		{
+			size_t		len = take_header(&at);
+
+			if (i > 0)
+				appendStringInfoChar(&text, ' ');
+			append_word(&text, at, len);
+			at += len + 2;
+		}
+		put_row(preview, text.data, NULL);
+	}
+}
+
+static bool
+take_row(TupleTableSlot *slot, void *arg)
+{
+	Preview    *preview = arg;
+	MemoryContext old = MemoryContextSwitchTo(preview->row_context);
+	RexpBlock	block;
+	RexpError	error;
+
+	preview->row++;
+	preview->out.len = 0;
+	switch (rexp_encoder_encode(preview->encoder, slot, &preview->out, &block, &error))
+	{
+		case REXP_ENCODED:
+			if (block.expiry.kind != REXP_EXPIRY_NONE)
+			{
+				char	   *key = palloc(block.key_len + 1);
+
+				/* the key lies in the buffer that may be moved by that */
+				memcpy(key, preview->out.data + block.key_start, block.key_len);
+				rexp_expiry_command(&block.expiry, key, block.key_len, &preview->out);
+			}
+			put_commands(preview);
+			break;
+		case REXP_ENCODE_SKIPPED:
+			put_row(preview, NULL, NULL);
+			break;
+		case REXP_ENCODE_FAILED:
+			put_row(preview, NULL, error.message);
+			break;
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(preview->row_context);
+	CHECK_FOR_INTERRUPTS();
+	return preview->row < preview->rows;
+}
+
+/* Run the query for its first rows. */
+static void
+run_query(Preview *preview, const RexpJob *job)
+{
+	RexpSource *source;
+
+	XactReadOnly = true;
+	source = rexp_source_open(job->query);
+	preview->encoder = rexp_encoder_create(&job->encoding,
+										   rexp_source_columns(source));
+	rexp_source_run(source, take_row, preview);
+	rexp_source_close(source);
+}
+
+/*
+ * rexp_preview
+ *	  Return the commands of so many rows at most as the result of a set-returning
+ *	  function: row_number, command, error; both null for a row that is skipped.
+ *
+ * What is an error of the export before it starts is one here.
+ */
+void
+rexp_preview(const RexpJob *job, int64 rows, FunctionCallInfo fcinfo)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	Preview		preview = {0};
+
+	InitMaterializedSRF(fcinfo, 0);
+	(void) rexp_link_options(job->server, GetUserId(), NULL);
+	(void) rexp_encoder_create(&job->encoding, rexp_source_check(job->query));
+
+	preview.result = (ReturnSetInfo *) fcinfo->resultinfo;
+	preview.rows = rows;
+	preview.row_context = AllocSetContextCreate(context, "redis_export preview",
+												ALLOCSET_DEFAULT_SIZES);
+	rexp_buffer_init(&preview.out, 8192);
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		run_query(&preview, job);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		ReThrowError(edata);
+	}
+	PG_END_TRY();
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	MemoryContextDelete(preview.row_context);
+}

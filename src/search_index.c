@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * search_index.c
+ *	  How far an index of Redis' search is, as FT.INFO tells it (Redis manual,
+ *	  "FT.INFO"): names and values by turns, some of them such lists again.
+ *
+ * An index that is filled in the background says so by "indexing" and
+ * "percent_indexed"; one that was there before the documents takes each with its
+ * write, and the latter is 1 all along.  What an index refuses is no error of the
+ * write, and only counted.
+ *
+ * Nothing here knows exports.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "search_index.h"
+
+/* The value of that name in a list, or NULL. */
+static const redisReply *
+find_value(const redisReply *list, const char *name)
+{
+	if (list == NULL || list->type != REDIS_REPLY_ARRAY)
+		return NULL;
+	for (size_t i = 0; i + 1 < list->elements; i += 2)
+	{
+		const redisReply *key = list->element[i];
+
+		if ((key->type == REDIS_REPLY_STRING || key->type == REDIS_REPLY_STATUS) &&
+			pg_strcasecmp(key->str, name) == 0)
+			return list->element[i + 1];
+	}
+	return NULL;
+}
+
+/* A number, however Redis writes it; 0 if it is not there. */
+static double
+number_of(const redisReply *value)
+{
+	if (value == NULL)
+		return 0;
+	if (value->type == REDIS_REPLY_INTEGER)
+		return (double) value->integer;
+	return value->str != NULL ? strtod(value->str, NULL) : 0;
+}
+
+/* A text as it can be shown, unless it says that there is none. */
+static void
+copy_text(const redisReply *value, char *dest, size_t size)
+{
+	dest[0] = '\0';
+	if (value != NULL && value->str != NULL && strcmp(value->str, "N/A") != 0)
+		rexp_printable(dest, size, value->str, value->len);
+}
+
+static void
+read_info(const redisReply *reply, RexpIndexInfo *info)
+{
+	const redisReply *errors = find_value(reply, "Index Errors");
+
+	info->failures = (int64) number_of(find_value(reply, "hash_indexing_failures"));
+	info->complete = number_of(find_value(reply, "indexing")) == 0 &&
+		number_of(find_value(reply, "percent_indexed")) >= 1;
+	copy_text(find_value(errors, "last indexing error"), info->last_error,
+			  sizeof(info->last_error));
+	copy_text(find_value(errors, "last indexing error key"), info->last_key,
+			  sizeof(info->last_key));
+}
+
+/*
+ * rexp_index_look
+ *	  Ask how far the index is.
+ *
+ * Returns DONE, what an error reply means, or RECONNECT after a loss of the
+ * connection, with *error.  Nothing else must be on its way.  Serves interrupts.
+ */
+RexpAnswer
+rexp_index_look(RexpLink *link, const char *name, RexpIndexInfo *info,
+				RexpError *error)
+{
+	RexpBuffer	request;
+	redisReply *reply;
+	RexpAnswer	answer = REXP_ANSWER_DONE;
+
+	rexp_buffer_init(&request, 128);
+	rexp_resp_header(&request, '*', 2);
+	rexp_resp_word(&request, "FT.INFO");
+	rexp_resp_word(&request, name);
+	reply = rexp_link_ask(link, &request, rexp_link_timeout(link), error);
+	rexp_buffer_free(&request);
+	if (reply == NULL)
+		return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
+			REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
+	if (reply->type == REDIS_REPLY_ERROR)
+		answer = rexp_answer_to(reply->str, reply->len, error);
+	else
+		read_info(reply, info);
+	freeReplyObject(reply);
+	return answer;
+}
