@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -23,10 +22,8 @@ TABLE = 'appointment_json_benchmark'
 INDEX = 'idx:appointments'
 FULL_CORPUS = 36_900_717        # documents that the reference estimates for
 WINDOW_HOURS = 8
-FLAT_LIMIT = 64 * MB
 TIME_LIMIT = 1 / 0.97           # of the pipe's time
 CPU_LIMIT = 30                  # microseconds a document
-QUIET = 0.15                    # of a core, taken by what is no part of the benchmark: more than that, and it measures noise
 REFERENCE = {                   # published figures of the same benchmark with 1,000,000 documents
     'docs': 1_000_000, 'seconds': 199, 'docs_per_second': 5025, 'keys': 1_000_000, 'num_docs': 1_000_000,
     'num_records': 9_066_141, 'records_per_doc_avg': 9.07, 'inverted_sz_mb': 284, 'doc_table_size_mb': 80,
@@ -45,54 +42,14 @@ class Bench:
         lib.rows('-v', f'docs={docs}', '-f', os.path.join(HERE, 'appointments.sql'))
         # Hint bits now, so that the first reader doesn't pay for them.
         lib.rows('-c', f'VACUUM ANALYZE {TABLE}')
-        lib.rows('-c', 'CREATE EXTENSION redis_export')
-        lib.rows('-c', "CREATE SERVER redis FOREIGN DATA WRAPPER redis_export "
-                       f"OPTIONS (host '127.0.0.1', port '{self.redis.port}')")
-        self.session = lib.Session()
+        self.exports = lib.Exports(self.redis)
 
     def create_index(self):
         lib.rows('-f', os.path.join(HERE, 'appointments_index.sql'))
 
     def export(self, query, key, interval, rows, more='', seconds=600):
         """redis_json_export, its worker sampled: the finished run and the sampler."""
-        sql = (f'SELECT state, rows_written, rows_failed, extract(epoch FROM finished_at - started_at) '
-               f"FROM redis_json_export($q${query}$q$, $k${key}$k$, {self.options.batch}{more})")
-
-        def worker():
-            found = self.session.ask("SELECT pid FROM pg_stat_activity WHERE backend_type = 'redis_export worker'")
-            return int(found[0]) if found else None
-        sampler = lib.Sampler(worker, interval)
-        sampler.start()
-        run = lib.Run(lib.psql('-c', sql), seconds=seconds)
-        try:
-            state, written, failed, job_seconds = run.wait().strip().split('|')
-        finally:
-            sampler.finish()
-        if (state, int(written), int(failed)) != ('done', rows, 0):
-            raise BenchError(f'the export ended {state}, {written} of {rows} rows written, {failed} failed')
-        if not sampler.samples:
-            raise BenchError('the worker was gone before it was seen: take more rows')
-        run.job_seconds = float(job_seconds)
-        return run, sampler
-
-    def environment(self):
-        import redis
-        return {**lib.machine(), 'postgresql': lib.value('SHOW server_version').split()[0], 'redis': self.redis.version,
-                'redis_modules': self.redis.modules, 'redis_py': redis.__version__, 'redis_py_parser': redis_py_parser(),
-                'python': sys.version.split()[0]}
-
-
-def redis_py_parser():
-    try:
-        import hiredis
-        return f'hiredis {hiredis.__version__}'
-    except ImportError:
-        return 'python'
-
-
-def bulk(*words):
-    """One command as Redis reads it."""
-    return b'*%d\r\n' % len(words) + b''.join(b'$%d\r\n%s\r\n' % (len(word), word) for word in words)
+        return self.exports.run(f'redis_json_export($q${query}$q$, $k${key}$k$, {self.options.batch}{more})', rows, seconds, interval)
 
 
 # ---- the benchmark ----------------------------------------------------------------------------
@@ -112,23 +69,21 @@ class Loads:
     def prepare(self):
         """Writes the same rows as commands for redis-cli and as lines for redis-py; they stay in the page cache."""
         say('writing the same rows as commands and as lines')
-        rows = subprocess.Popen(lib.psql('-c', f'COPY (SELECT appointment_id::text, doc FROM {TABLE}) TO STDOUT (FORMAT binary)'),
-                                stdout=subprocess.PIPE)
         every, count = max(1, self.docs // 50), 0
         with open(self.resp, 'wb') as resp, open(self.lines, 'wb') as lines:
-            for number, document in copied_rows(rows.stdout):
+            for number, document in lib.copied_rows(f'SELECT appointment_id::text, doc FROM {TABLE}'):
                 key = b'appointment:' + number
-                resp.write(bulk(b'JSON.SET', key, b'$', document))
+                resp.write(lib.command(b'JSON.SET', key, b'$', document))
                 if b'\n' in document:
                     raise BenchError('a document has more than one line')
                 lines.write(number + b'\t' + document + b'\n')
                 if count % every == 0:
                     self.sample[key.decode()] = json.loads(document)
                 count += 1
-        if rows.wait() != 0 or count != self.docs:
+        if count != self.docs:
             raise BenchError(f'the source has {count} documents, {self.docs} were asked for')
         for path in (self.resp, self.lines):
-            read_through(path)
+            lib.read_through(path)
 
     def load(self, loader):
         redis = self.bench.redis
@@ -157,23 +112,14 @@ class Loads:
         return run.seconds, sampler.cpu, sampler
 
     def pipe(self):
-        with open(self.resp, 'rb') as commands:
-            run = lib.Run(['redis-cli', '-p', str(self.bench.redis.port), '--pipe'], commands, self.limit)
-        sampler = lib.Sampler(lambda: run.process.pid, 0.02)
-        sampler.start()
-        output = run.wait()
-        sampler.finish()
-        if f'errors: 0, replies: {self.docs}' not in output:
-            raise BenchError('redis-cli --pipe: ' + output)
+        run, sampler = lib.pipe(self.bench.redis, self.resp, self.docs, self.limit)
         return run.seconds, run.cpu, sampler
 
     def redis_py(self):
         run = lib.Run([sys.executable, os.path.join(HERE, 'redis_py_load.py'), str(self.bench.redis.port), self.lines,
                        str(self.bench.options.batch)], seconds=self.limit)
-        sampler = lib.Sampler(lambda: run.process.pid, 0.02)
-        sampler.start()
-        told = json.loads(run.wait())
-        sampler.finish()
+        output, sampler = lib.sampled(run)
+        told = json.loads(output)
         return told['seconds'], told['cpu_seconds'], sampler
 
     def check(self, loader):
@@ -191,22 +137,6 @@ class Loads:
                 **{name: index[name] for name in ('num_docs', 'num_records', 'records_per_doc_avg', 'inverted_sz_mb',
                                                   'doc_table_size_mb', 'sortable_values_size_mb', 'key_table_size_mb',
                                                   'hash_indexing_failures')}}
-
-
-def copied_rows(stream):
-    """The rows of a COPY … (FORMAT binary), as lists of bytes."""
-    stream.read(19)     # signature, flags, no header extension
-    while True:
-        columns = int.from_bytes(stream.read(2), 'big', signed=True)
-        if columns < 0:
-            return
-        yield [stream.read(int.from_bytes(stream.read(4), 'big')) for _ in range(columns)]
-
-
-def read_through(path):
-    with open(path, 'rb', buffering=0) as file:
-        while file.read(8 * MB):
-            pass
 
 
 def benchmark(options):
@@ -233,7 +163,7 @@ def benchmark(options):
         raise BenchError('the loaders left indexes of different sizes')
 
     report = {'bench': 'json', 'docs': options.docs, 'pairs': options.pairs, 'batch': options.batch, 'plan': plan,
-              **source_figures(), 'machine': bench.environment(), 'loaders': {}, 'ratios_to_pipe': {}}
+              **source_figures(), 'machine': lib.environment(bench.redis), 'loaders': {}, 'ratios_to_pipe': {}}
     for loader in options.loaders:
         mine = [load for load in done if load['loader'] == loader]
         if mine:
@@ -244,7 +174,7 @@ def benchmark(options):
         if ratios:
             report['ratios_to_pipe'][loader] = {**lib.spread(ratios), 'each': ratios}
     report['targets'] = targets(report)
-    report['disturbed_loads'] = sum(load['elsewhere_cpu_share'] > QUIET for load in done)
+    report['disturbed_loads'] = sum(load['elsewhere_cpu_share'] > lib.QUIET for load in done)
     report['loads'] = [{name: load[name] for name in ('pair', 'loader', 'seconds', 'cpu_seconds', 'elsewhere_cpu_share')}
                        for load in done]
     print_benchmark(report)
@@ -275,25 +205,12 @@ def targets(report):
     """The lines that say PASS or OVER: name, value, limit."""
     lines = []
     if 'ours' in report['ratios_to_pipe']:
-        lines.append(target("time, median of the ratios to the pipe's", report['ratios_to_pipe']['ours']['median'], TIME_LIMIT))
+        lines.append(lib.target("time, median of the ratios to the pipe's", report['ratios_to_pipe']['ours']['median'], TIME_LIMIT))
     if 'ours' in report['loaders']:
         ours = report['loaders']['ours']
-        lines.append(target('worker CPU, microseconds a document', ours['cpu_us_per_doc'], CPU_LIMIT))
-        lines.append(target('worker memory above its start, MB', ours['private_growth_mb'], FLAT_LIMIT / MB))
+        lines.append(lib.target('worker CPU, microseconds a document', ours['cpu_us_per_doc'], CPU_LIMIT))
+        lines.append(lib.target('worker memory above its start, MB', ours['private_growth_mb'], lib.GROWTH_LIMIT))
     return lines
-
-
-def target(name, value, limit, least=None):
-    good = value <= limit and (least is None or value >= least)
-    return {'target': name, 'value': round(value, 4), 'limit': round(limit, 4), 'least': least,
-            'verdict': 'PASS' if good else 'OVER' if value > limit else 'UNDER'}
-
-
-def print_targets(lines):
-    print()
-    for line in lines:
-        bounds = f'at most {line["limit"]:g}' if line['least'] is None else f'{line["least"]:g} to {line["limit"]:g}'
-        print(f'{line["verdict"]:5} {line["target"]}: {line["value"]:g} ({bounds})')
 
 
 def print_benchmark(report):
@@ -310,16 +227,14 @@ def print_benchmark(report):
                      f'{figures["redis_cpu_share"]:.0%}', f'{figures["elsewhere_cpu_share"]:.0%}',
                      *([f'{ratio[part]:.3f}' for part in ('median', 'min', 'max')] if ratio else ['-', '-', '-'])])
     print(lib.table(rows))
-    if report['disturbed_loads']:
-        print(f'\nNOT QUIET: during {report["disturbed_loads"]} of {len(report["loads"])} loads something else took more than '
-              f'{QUIET:.0%} of a core. Measure again when it is over.')
+    lib.print_disturbed(report['disturbed_loads'], len(report['loads']))
 
     ours = report['loaders'].get('ours') or next(iter(report['loaders'].values()))
     here = {**report, **ours}
     rows = [["the reference's figures", 'reference', 'here']]
     rows += [[name, f'{value:,}', f'{here[name]:,.2f}'.removesuffix('.00')] for name, value in REFERENCE.items()]
     print('\n' + lib.table(rows))
-    print_targets(report['targets'])
+    lib.print_targets(report['targets'])
 
 
 # ---- --flat: the worker's memory --------------------------------------------------------------
@@ -341,15 +256,15 @@ def flat(options):
                         'start_mb': (sampler.private_start or 0) / MB, 'peak_mb': sampler.private_peak / MB,
                         'growth_mb': sampler.private_growth / MB, 'resident_peak_mb': sampler.resident_peak / MB,
                         'cpu_seconds': sampler.cpu, 'samples': sampler.samples})
-    lines = [target(f'worker memory above its start, MB, {result["name"]}', result['growth_mb'], FLAT_LIMIT / MB)
+    lines = [lib.target(f'worker memory above its start, MB, {result["name"]}', result['growth_mb'], lib.GROWTH_LIMIT)
              for result in results]
     print(lib.table([['export', 'seconds', 'rows/s', 'start MB', 'peak MB', 'growth MB', 'with shared memory MB', 'samples']] + [
         [result['name'], f'{result["seconds"]:.2f}', f'{result["rows"] / result["seconds"]:,.0f}', f'{result["start_mb"]:.1f}',
          f'{result["peak_mb"]:.1f}', f'{result["growth_mb"]:.1f}', f'{result["resident_peak_mb"]:.1f}', result['samples']]
         for result in results]))
-    print_targets(lines)
+    lib.print_targets(lines)
     return {'bench': 'json --flat', 'batch': options.batch, 'exports': results, 'targets': lines,
-            'machine': bench.environment()}
+            'machine': lib.environment(bench.redis)}
 
 
 # ---- --rate: evenness -------------------------------------------------------------------------
@@ -416,39 +331,32 @@ def even(options):
               'job_seconds': run.job_seconds, 'arrival_seconds': arrivals[-1] - arrivals[0], 'looks': len(counter.seen),
               'most_in_10_ms': most_within(counter.seen, 0.010), 'most_in_50_ms': most_within(counter.seen, 0.050),
               'most_in_100_ms': most_within(counter.seen, 0.100), 'burst': burst(counter.seen, rate),
-              'cpu_seconds': sampler.cpu, 'machine': bench.environment()}
+              'cpu_seconds': sampler.cpu, 'machine': lib.environment(bench.redis)}
     tenth = rate / 10
-    report['targets'] = [target('seconds, from the call to its answer', run.seconds, 10.3, 9.7),
-                         target('rows in any 50 ms', report['most_in_50_ms'], tenth),
-                         target('rows beyond an even flow, in any stretch of time', report['burst'], tenth)]
+    report['targets'] = [lib.target('seconds, from the call to its answer', run.seconds, 10.3, 9.7),
+                         lib.target('rows in any 50 ms', report['most_in_50_ms'], tenth),
+                         lib.target('rows beyond an even flow, in any stretch of time', report['burst'], tenth)]
     print(f'{rows:,} rows at {rate:,} a second; the number of keys looked at {report["looks"]:,} times\n')
     print(lib.table([['', 'here', 'even'], ['seconds, the call', f'{run.seconds:.3f}', '10'],
                      ['seconds, the job', f'{run.job_seconds:.3f}', '10'],
                      ['seconds, first to last arrival', f'{report["arrival_seconds"]:.3f}', '10'],
                      *[[f'most rows in {ms} ms', report[f'most_in_{ms}_ms'], f'{rate * ms / 1000:g}'] for ms in (10, 50, 100)]]))
-    print_targets(report['targets'])
+    lib.print_targets(report['targets'])
     return report
 
 
 # ---- the command line -------------------------------------------------------------------------
 
-def count(text):
-    number = int(text.replace(',', '').replace('_', ''))
-    if number < 1:
-        raise ValueError
-    return number
-
-
 def parse_arguments():
     parser = argparse.ArgumentParser(
         prog='bench/json', usage='bench/json [--pg PG_CONFIG] [options]', description=__doc__.split('\n\n', 1)[1],
         epilog='--pg PG_CONFIG: the PostgreSQL to measure. Nothing is installed into it.')
-    parser.add_argument('--docs', type=count, default=100_000, help='documents in the table (100000); with --flat the longest export')
-    parser.add_argument('--pairs', type=count, default=9, help='pairs of loads, ours and the pipe (9)')
-    parser.add_argument('--batch', type=count, default=500, help='rows in a batch, of ours and of redis-py (500)')
+    parser.add_argument('--docs', type=lib.count, default=100_000, help='documents in the table (100000); with --flat the longest export')
+    parser.add_argument('--pairs', type=lib.count, default=9, help='pairs of loads, ours and the pipe (9)')
+    parser.add_argument('--batch', type=lib.count, default=500, help='rows in a batch, of ours and of redis-py (500)')
     parser.add_argument('--loaders', default='ours,pipe,redis-py', help='which to run (ours,pipe,redis-py)')
     parser.add_argument('--flat', action='store_true', help="the worker's memory at growing numbers of rows, and with rows of 1 MB")
-    parser.add_argument('--rate', type=count, nargs='?', const=2000, metavar='ROWS',
+    parser.add_argument('--rate', type=lib.count, nargs='?', const=2000, metavar='ROWS',
                         help='ten seconds of an export throttled to ROWS a second (2000): its time and its bursts')
     parser.add_argument('--parse-only', action='store_true', help=argparse.SUPPRESS)
     options = parser.parse_args()

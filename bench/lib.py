@@ -2,9 +2,11 @@
 
 They run between throwaway servers that test/throwaway.sh has started: PostgreSQL is met through the environment of psql,
 Redis at REDIS_PORT, and the working directory is the temporary folder that is removed at the end. Here are psql and
-Redis as a bench needs them, a program run under measurement, a process sampled from /proc, and small arithmetic.
+Redis as a bench needs them, a program run under measurement, a process sampled from /proc, loads that take turns, and small
+arithmetic.
 """
 
+import argparse
 import os
 import platform
 import re
@@ -15,9 +17,12 @@ import sys
 import tempfile
 import threading
 import time
+from typing import NamedTuple
 
 MB = 1024 * 1024
 TICKS = os.sysconf('SC_CLK_TCK')
+QUIET = 0.15        # of a core, taken by what is no part of the benchmark: more than that, and it measures noise
+GROWTH_LIMIT = 64   # MB of private memory that a worker may take
 
 
 class BenchError(Exception):
@@ -111,6 +116,33 @@ class Redis:
         return {key: number_or_text(value) for key, value in zip(answer[::2], answer[1::2])}
 
 
+def copied_rows(sql, settings=()):
+    """The rows of a query, as lists of bytes; its columns should be texts, or types whose binary form is meant."""
+    process = subprocess.Popen(psql(*(word for setting in settings for word in ('-c', f'SET {setting}')),
+                                    '-c', f'COPY ({sql}) TO STDOUT (FORMAT binary)'), stdout=subprocess.PIPE)
+    stream = process.stdout
+    stream.read(19)     # signature, flags, no header extension
+    while True:
+        columns = int.from_bytes(stream.read(2), 'big', signed=True)
+        if columns <= 0:
+            break
+        yield [stream.read(int.from_bytes(stream.read(4), 'big')) for _ in range(columns)]
+    if process.wait() != 0 or columns == 0:
+        raise BenchError(f'PostgreSQL could not copy the rows of {sql}')
+
+
+def command(*words):
+    """One command as Redis reads it."""
+    return b'*%d\r\n' % len(words) + b''.join([b'$%d\r\n%s\r\n' % (len(word), word) for word in words])
+
+
+def read_through(path):
+    """Into the page cache."""
+    with open(path, 'rb', buffering=0) as file:
+        while file.read(8 * MB):
+            pass
+
+
 # ---- measuring processes ----------------------------------------------------------------------
 
 def process_cpu(pid):
@@ -182,6 +214,10 @@ class Run:
         self.started = time.perf_counter()
         self.process = subprocess.Popen(argv, stdin=stdin or subprocess.DEVNULL, stdout=self.out, stderr=self.err)
 
+    def ended(self):
+        """Has it? It is still to be waited for."""
+        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
     def wait(self):
         watchdog = threading.Timer(self.limit, self.process.kill)
         watchdog.daemon = True
@@ -207,6 +243,140 @@ class Run:
             return file.read().decode(errors='replace')
 
 
+# ---- loads ------------------------------------------------------------------------------------
+
+class Exports:
+    """PostgreSQL with the extension in it, which knows Redis as the server `redis`; its exports are run under measurement."""
+
+    def __init__(self, redis):
+        rows('-c', 'CREATE EXTENSION redis_export')
+        rows('-c', f"CREATE SERVER redis FOREIGN DATA WRAPPER redis_export OPTIONS (host '127.0.0.1', port '{redis.port}')")
+        self.session = Session()
+
+    def run(self, call, expected, seconds=600, interval=0.02):
+        """SELECT FROM a call such as redis_hash_export(...): the finished run, and the sampler of its worker."""
+        sampler = Sampler(self._worker, interval)
+        sampler.start()
+        run = Run(psql('-c', f'SELECT state, rows_written, rows_failed, extract(epoch FROM finished_at - started_at) FROM {call}'),
+                  seconds=seconds)
+        try:
+            state, written, failed, job_seconds = run.wait().strip().split('|')
+        finally:
+            sampler.finish()
+        if (state, int(written), int(failed)) != ('done', expected, 0):
+            raise BenchError(f'the export ended {state}, {written} of {expected} rows written, {failed} failed')
+        if not sampler.samples:
+            raise BenchError('the worker was gone before it was seen: take more rows')
+        run.job_seconds = float(job_seconds)
+        return run, sampler
+
+    def _worker(self):
+        found = self.session.ask("SELECT pid FROM pg_stat_activity WHERE backend_type = 'redis_export worker'")
+        return int(found[0]) if found else None
+
+
+def sampled(run, interval=0.02):
+    """Waits for a program: its output, and the sampler that has looked at it meanwhile."""
+    sampler = Sampler(lambda: run.process.pid, interval)
+    sampler.start()
+    try:
+        return run.wait(), sampler
+    finally:
+        sampler.finish()
+
+
+def pipe(redis, path, replies, seconds=600, interval=0.02):
+    """redis-cli --pipe with the commands in a file: the finished run, and its sampler."""
+    with open(path, 'rb') as commands:
+        run = Run(['redis-cli', '-p', str(redis.port), '--pipe'], commands, seconds)
+    output, sampler = sampled(run, interval)
+    if f'errors: 0, replies: {replies}' not in output:
+        raise BenchError('redis-cli --pipe: ' + output)
+    return run, sampler
+
+
+class Loaded(NamedTuple):
+    """What a loader tells of itself."""
+    seconds: float
+    cpu: float              # seconds, of what did the work
+    sampler: Sampler
+    beside: float = 0       # CPU seconds of the same process that are no part of the work, such as its imports
+
+
+def measured(redis, rows, load, rest=None):
+    """The figures of one load, which is done by load(), a Loaded; rest(), if there is one, waits for what Redis still has
+    to do, which is part of the time."""
+    received = redis.client.info('stats')['total_net_input_bytes']
+    redis_cpu, all_cpu = process_cpu(redis.pid), machine_cpu()
+    began = time.perf_counter()
+    seconds, cpu, sampler, beside = load()
+    if rest:
+        resting = time.perf_counter()
+        rest()
+        seconds += time.perf_counter() - resting
+    around = time.perf_counter() - began
+    redis_cpu, all_cpu = process_cpu(redis.pid) - redis_cpu, machine_cpu() - all_cpu
+    received = redis.client.info('stats')['total_net_input_bytes'] - received
+    return {
+        'seconds': seconds, 'rows_per_second': rows / seconds, 'cpu_seconds': cpu, 'cpu_us_per_row': cpu / rows * 1e6,
+        'peak_memory_mb': sampler.resident_peak / MB, 'private_growth_mb': sampler.private_growth / MB,
+        'redis_cpu_share': redis_cpu / seconds, 'elsewhere_cpu_share': (all_cpu - redis_cpu - cpu - beside) / around,
+        'redis_bytes_received': received}
+
+
+def take_turns(loaders, rounds, load):
+    """Lets each loader load in each round, first once uncounted, and turns the order around in every second round. Returns
+    what load(loader) returns, with the loader and the round."""
+    say('warming up')
+    for loader in loaders:
+        load(loader)
+    done = []
+    for number in range(1, rounds + 1):
+        for loader in loaders if number % 2 else loaders[::-1]:
+            result = load(loader)
+            done.append({'round': number, 'loader': loader, **result})
+            say(f'round {number} of {rounds}: {loader:10} {result["seconds"]:7.2f} s {result["rows_per_second"]:9,.0f} rows/s, '
+                f'elsewhere {result["elsewhere_cpu_share"]:4.0%} of a core')
+    return done
+
+
+def summarized(loads, loader):
+    """Medians of one loader's loads, memory at its greatest."""
+    mine = [load for load in loads if load['loader'] == loader]
+    middle = {name: statistics.median(load[name] for load in mine) for name in mine[0] if name not in ('round', 'loader')}
+    return {**middle, 'runs': len(mine),
+            'seconds_min': min(load['seconds'] for load in mine), 'seconds_max': max(load['seconds'] for load in mine),
+            'peak_memory_mb': max(load['peak_memory_mb'] for load in mine),
+            'private_growth_mb': max(load['private_growth_mb'] for load in mine)}
+
+
+def ratios(loads, loader, to='pipe'):
+    """Each load's time by that of `to` in the same round: their spread, or None if there is none."""
+    base = {load['round']: load['seconds'] for load in loads if load['loader'] == to}
+    each = [load['seconds'] / base[load['round']] for load in loads if load['loader'] == loader and load['round'] in base]
+    return {**spread(each), 'each': each} if each else None
+
+
+def load_cells(figures, ratio):
+    """A loader's cells in a table; LOAD_HEADING is above them."""
+    return [figures['runs'], f'{figures["seconds"]:.2f}', f'{figures["rows_per_second"]:,.0f}', f'{figures["cpu_us_per_row"]:.2f}',
+            f'{figures["private_growth_mb"]:.1f}', f'{figures["redis_cpu_share"]:.0%}', f'{figures["elsewhere_cpu_share"]:.0%}',
+            *([f'{ratio[part]:.3f}' for part in ('median', 'min', 'max')] if ratio else ['-', '-', '-'])]
+
+
+LOAD_HEADING = ['runs', 'seconds', 'rows/s', 'CPU us/row', 'growth MB', 'Redis CPU', 'elsewhere', 'time / pipe', 'min', 'max']
+
+
+def disturbed(loads):
+    return sum(load['elsewhere_cpu_share'] > QUIET for load in loads)
+
+
+def print_disturbed(count, loads):
+    if count:
+        print(f'\nNOT QUIET: during {count} of {loads} loads something else took more than {QUIET:.0%} of a core. '
+              'Measure again when it is over.')
+
+
 # ---- figures ----------------------------------------------------------------------------------
 
 def machine():
@@ -224,6 +394,22 @@ def machine():
         'hiredis': output_of(['pkg-config', '--modversion', 'hiredis']) or None,
         'redis_cli': (output_of(['redis-cli', '--version']).split() or [None, None])[1],
     }
+
+
+def environment(redis):
+    """The machine and all versions that matter."""
+    import redis as redis_py
+    return {**machine(), 'postgresql': value('SHOW server_version').split()[0], 'redis': redis.version,
+            'redis_modules': redis.modules, 'redis_py': redis_py.__version__, 'redis_py_parser': redis_py_parser(),
+            'python': platform.python_version()}
+
+
+def redis_py_parser():
+    try:
+        import hiredis
+        return f'hiredis {hiredis.__version__}'
+    except ImportError:
+        return 'python'
 
 
 def number_or_text(value):
@@ -261,3 +447,38 @@ def table(rows):
         return '  '.join(cell.ljust(width) if i == 0 else cell.rjust(width)
                          for i, (cell, width) in enumerate(zip(row, widths))).rstrip()
     return '\n'.join([line(rows[0]), '  '.join('-' * width for width in widths), *map(line, rows[1:])])
+
+
+def target(name, value, limit, least=None):
+    """A line that says PASS or OVER."""
+    good = value <= limit and (least is None or value >= least)
+    return {'target': name, 'value': round(value, 4), 'limit': round(limit, 4), 'least': least,
+            'verdict': 'PASS' if good else 'OVER' if value > limit else 'UNDER'}
+
+
+def print_targets(lines):
+    print()
+    for line in lines:
+        bounds = f'at most {line["limit"]:g}' if line['least'] is None else f'{line["least"]:g} to {line["limit"]:g}'
+        print(f'{line["verdict"]:5} {line["target"]}: {line["value"]:g} ({bounds})')
+
+
+# ---- the command line -------------------------------------------------------------------------
+
+def count(text):
+    """For argparse: a number of things, of which there is at least one."""
+    number = int(text.replace(',', '').replace('_', ''))
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def choice(*names):
+    """For argparse: some of these, with commas between them, in this order."""
+    def chosen(text):
+        asked = text.split(',')
+        unknown = sorted(set(asked) - set(names))
+        if unknown:
+            raise argparse.ArgumentTypeError(f'there is no {", ".join(unknown)} in {",".join(names)}')
+        return [name for name in names if name in asked]
+    return chosen
