@@ -417,11 +417,12 @@ judge(RexpPipeline *p, const RexpFlight *flight, const RexpReply *reply,
 	if (reply->type == REXP_REPLY_ERROR)
 		return rexp_answer_to(reply->text, reply->len, error);
 	if (flight->kind == REXP_FLIGHT_WRITES && reply->type == REXP_REPLY_NIL &&
-		p->options.verb.nil_is_failure)
+		p->options.verb.nil != REXP_NIL_IS_FINE)
 	{
 		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
-					   "Redis answered nil: nothing was written");
-		rexp_error_hint(error, "A path of JSON must have a place in the document that is there; a condition such as NX must hold.");
+					   p->options.verb.nil == REXP_NIL_NO_PLACE ?
+					   "Redis answered nil: the document has no place for the path" :
+					   "Redis answered nil: the condition of the command did not hold");
 		return REXP_ANSWER_ROW;
 	}
 	if (flight->kind == REXP_FLIGHT_EXPIRIES &&

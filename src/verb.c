@@ -170,9 +170,11 @@ rexp_verb_look_up(int nwords, const char *const *words)
 
 	verb.key_word = key_word(nwords, words);
 	verb.repeatable = is_repeatable(nwords, words);
-	verb.nil_is_failure = same_word(words[0], "JSON.SET") ||
-		same_word(words[0], "JSON.MERGE") ||
-		(same_word(words[0], "SET") && !has_option(nwords, words, "GET"));
+	verb.nil = REXP_NIL_IS_FINE;
+	if (same_word(words[0], "JSON.SET") || same_word(words[0], "JSON.MERGE"))
+		verb.nil = REXP_NIL_NO_PLACE;
+	else if (same_word(words[0], "SET") && !has_option(nwords, words, "GET"))
+		verb.nil = REXP_NIL_NOT_SET;
 	return verb;
 }
 

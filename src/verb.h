@@ -10,11 +10,19 @@
 
 #include "postgres.h"
 
+/* What nil says, as an answer. */
+typedef enum RexpNil
+{
+	REXP_NIL_IS_FINE,
+	REXP_NIL_NO_PLACE,			/* the document has no place for the path */
+	REXP_NIL_NOT_SET			/* a condition did not hold */
+} RexpNil;
+
 typedef struct RexpVerb
 {
 	int			key_word;		/* which word is the first key, from 1; 0: none */
 	bool		repeatable;		/* to send it twice is to send it once */
-	bool		nil_is_failure; /* nil says that nothing was written */
+	RexpNil		nil;
 } RexpVerb;
 
 extern RexpVerb rexp_verb_look_up(int nwords, const char *const *words);
