@@ -18,10 +18,10 @@
 #include "catalog/pg_type.h"
 #include "expiry.h"
 #include "funcapi.h"
-#include "mb/pg_wchar.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/syscache.h"
+#include "value.h"
 
 #define MAX_BATCH 50000
 #define MAX_RATE 10000000
@@ -277,7 +277,7 @@ rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind, RexpJob *jo
 		(int) rexp_integer_argument(arguments, "wait_replicas", 0, MAX_REPLICAS);
 	index = string_or_null(arguments, "wait_index");
 	if (index != NULL)
-		job->wait_index = pg_server_to_any(index, (int) strlen(index), PG_UTF8);
+		job->wait_index = rexp_literal_utf8(index, strlen(index));
 	(void) value_of(arguments, "wait");
 	job->wait = flag_of(arguments, "wait");
 }

@@ -35,7 +35,7 @@
 /*
  * PostgreSQL's parser calls itself for each level and raises an error when the
  * stack is used up, which would end the job; a document nested deeper than
- * this is its row's own fault.  RedisJSON takes 128 levels.
+ * this is its row's own fault.  RedisJSON takes 127 levels.
  */
 #define MAX_JSON_DEPTH 500
 

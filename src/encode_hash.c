@@ -13,7 +13,6 @@
 #include "postgres.h"
 
 #include "encode_kind.h"
-#include "mb/pg_wchar.h"
 
 typedef struct Field
 {
@@ -112,11 +111,10 @@ static void
 init_field(Field *field, TupleDesc desc, int attno)
 {
 	const char *name = NameStr(TupleDescAttr(desc, attno - 1)->attname);
-	char	   *utf8 = pg_server_to_any(name, (int) strlen(name), PG_UTF8);
 	RexpBuffer	label;
 
 	rexp_buffer_init(&label, 128);
-	rexp_resp_word(&label, utf8);
+	rexp_resp_word(&label, rexp_literal_utf8(name, strlen(name)));
 	field->attno = attno;
 	field->label = label.data;
 	field->label_len = label.len;

@@ -31,9 +31,9 @@ rexp_clip(char *dest, size_t size, const char *text, size_t len)
 /*
  * rexp_printable
  *	  Copy bytes that may be anything (a key, a reply) as text that can be
- *	  shown: control characters, the backslash, and bytes that are no valid
- *	  character of the database's encoding become \x and two digits.  A text
- *	  that was cut ends in "...".
+ *	  shown: control characters, the backslash, and bytes that are no UTF-8, or
+ *	  any beyond ASCII in a database of another encoding, become \x and two
+ *	  digits.  A text that was cut ends in "...".
  */
 void
 rexp_printable(char *dest, size_t size, const char *bytes, size_t len)
@@ -48,15 +48,12 @@ rexp_printable(char *dest, size_t size, const char *bytes, size_t len)
 		int			width = 1;
 		bool		plain = c >= ' ' && c < 0x7f && c != '\\';
 
-		if (IS_HIGHBIT_SET(c) && GetDatabaseEncoding() != PG_SQL_ASCII)
+		if (IS_HIGHBIT_SET(c) && GetDatabaseEncoding() == PG_UTF8)
 		{
-			/*
-			 * pg_encoding_mblen() looks no further than the first byte in
-			 * the encodings that a server can have.
-			 */
-			width = pg_encoding_mblen(GetDatabaseEncoding(), bytes + in);
+			/* pg_encoding_mblen() looks no further than the first byte */
+			width = pg_encoding_mblen(PG_UTF8, bytes + in);
 			if (in + width <= len &&
-				pg_verify_mbstr(GetDatabaseEncoding(), bytes + in, width, true))
+				pg_verify_mbstr(PG_UTF8, bytes + in, width, true))
 				plain = true;
 			else
 				width = 1;

@@ -12,10 +12,10 @@
 #include "postgres.h"
 
 #include "lib/stringinfo.h"
-#include "mb/pg_wchar.h"
 #include "template.h"
 #include "utils/builtins.h"
 #include "utils/varlena.h"
+#include "value.h"
 
 /* The number of the column, from 1, or 0. */
 int
@@ -62,12 +62,11 @@ add_literal(RexpTemplate *template, const char *text, int len)
 
 	if (len == 0)
 		return;
-	text = pnstrdup(text, len);
-	utf8 = pg_server_to_any(text, len, PG_UTF8);
+	utf8 = rexp_literal_utf8(text, len);
 	piece = &template->pieces[template->npieces++];
 	piece->attno = 0;
 	piece->text = utf8;
-	piece->len = utf8 == text ? (size_t) len : strlen(utf8);
+	piece->len = strlen(utf8);
 }
 
 /*

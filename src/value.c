@@ -44,7 +44,7 @@ struct RexpValue
  *	  Put our fixed output settings in place of the session's.
  *
  * The query itself runs under its caller's settings, so the switch is made
- * around the writing of each row: six assignments, where set_config_option()
+ * around the writing of each row: seven assignments, where set_config_option()
  * would cost more than the row.  The variables are put back before anything
  * else runs; if an error is raised in between, the job is over anyway.
  */
@@ -62,12 +62,14 @@ rexp_output_settings_enter(RexpOutputSettings *saved)
 	saved->float_digits = extra_float_digits;
 	saved->bytea_format = bytea_output;
 	saved->timezone = session_timezone;
+	saved->quote_identifiers = quote_all_identifiers;
 
 	DateStyle = USE_ISO_DATES;
 	DateOrder = DATEORDER_YMD;
 	IntervalStyle = INTSTYLE_POSTGRES;
 	extra_float_digits = 1;
 	bytea_output = BYTEA_OUTPUT_HEX;
+	quote_all_identifiers = false;
 	if (utc != NULL)
 		session_timezone = utc;
 }
@@ -81,6 +83,7 @@ rexp_output_settings_leave(const RexpOutputSettings *saved)
 	extra_float_digits = saved->float_digits;
 	bytea_output = saved->bytea_format;
 	session_timezone = saved->timezone;
+	quote_all_identifiers = saved->quote_identifiers;
 }
 
 void
@@ -97,6 +100,21 @@ rexp_converter_init(RexpConverter *converter)
 					 errmsg("there is no conversion from encoding \"%s\" to \"%s\"",
 							pg_encoding_to_char(converter->encoding), "UTF8")));
 	}
+}
+
+/*
+ * rexp_literal_utf8
+ *	  Text of the caller's, in the database's encoding, as UTF-8: palloc'd, and with
+ *	  a zero behind it.  In an SQL_ASCII database it is what it is.  Raises an error
+ *	  if it cannot be converted.
+ */
+char *
+rexp_literal_utf8(const char *text, size_t len)
+{
+	char	   *copy = pnstrdup(text, len);
+
+	return GetDatabaseEncoding() == PG_SQL_ASCII ? copy :
+		pg_server_to_any(copy, (int) len, PG_UTF8);
 }
 
 /*

@@ -22,6 +22,7 @@ typedef struct RexpOutputSettings
 	int			float_digits;
 	int			bytea_format;
 	pg_tz	   *timezone;
+	bool		quote_identifiers;
 } RexpOutputSettings;
 
 extern void rexp_output_settings_enter(RexpOutputSettings *saved);
@@ -58,6 +59,7 @@ typedef struct RexpConverter
 	Oid			proc;
 } RexpConverter;
 
+extern char *rexp_literal_utf8(const char *text, size_t len);
 extern void rexp_converter_init(RexpConverter *converter);
 extern bool rexp_to_utf8(const RexpConverter *converter, bool strict,
 						 const char **bytes, size_t *len, const char *what,
