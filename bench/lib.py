@@ -145,11 +145,16 @@ def read_through(path):
 
 # ---- measuring processes ----------------------------------------------------------------------
 
-def process_cpu(pid):
+def process_times(pid):
     """User and system seconds of a process so far."""
     with open(f'/proc/{pid}/stat') as file:
         fields = file.read().rpartition(')')[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    return int(fields[11]) / TICKS, int(fields[12]) / TICKS
+
+
+def process_cpu(pid):
+    """Both together."""
+    return sum(process_times(pid))
 
 
 def machine_cpu():
@@ -173,7 +178,7 @@ class Sampler(threading.Thread):
     def __init__(self, find, interval):
         super().__init__(daemon=True)
         self.find, self.interval = find, interval
-        self.cpu = self.resident_peak = self.private_peak = 0
+        self.cpu = self.user = self.resident_peak = self.private_peak = 0
         self.private_start = None
         self.samples = 0
         self.stopping = threading.Event()
@@ -184,7 +189,8 @@ class Sampler(threading.Thread):
             pid = self.find()
         while pid and not self.stopping.is_set():
             try:
-                self.cpu = process_cpu(pid)
+                self.user, system = process_times(pid)
+                self.cpu = self.user + system
                 private, resident = process_memory(pid)
             except (OSError, IndexError):
                 return
