@@ -10,6 +10,7 @@ OBJS = \
 	src/answer.o \
 	src/arguments.o \
 	src/block.o \
+	src/cluster.o \
 	src/command.o \
 	src/document.o \
 	src/encode.o \
@@ -20,6 +21,8 @@ OBJS = \
 	src/expiry.o \
 	src/fill.o \
 	src/job.o \
+	src/lane.o \
+	src/ledger.o \
 	src/link.o \
 	src/payload.o \
 	src/pipeline.o \
@@ -35,6 +38,7 @@ OBJS = \
 	src/value.o \
 	src/vector.o \
 	src/verb.o \
+	src/waiter.o \
 	src/window.o \
 	src/worker.o
 PGFILEDESC = "redis_export - exports the rows of a query to Redis"

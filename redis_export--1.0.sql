@@ -25,6 +25,7 @@ CREATE FUNCTION redis_export_jobs(
 	OUT key_template text,
 	OUT query text,
 	OUT state text,
+	OUT nodes int,
 	OUT rows_estimated bigint,
 	OUT rows_read bigint,
 	OUT rows_written bigint,
@@ -56,6 +57,32 @@ COMMENT ON VIEW redis_export_progress IS
 
 -- as with pg_stat_activity everyone may look; texts are shown to whom they concern
 GRANT SELECT ON redis_export_progress TO PUBLIC;
+
+CREATE FUNCTION redis_export_job_nodes(
+	OUT job bigint,
+	OUT host text,
+	OUT port int,
+	OUT slots int,
+	OUT state text,
+	OUT rows_written bigint,
+	OUT rows_with_redis bigint,
+	OUT bytes_sent bigint,
+	OUT reconnects bigint,
+	OUT last_error text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION redis_export_job_nodes() IS
+'the nodes of Redis that exports write to, as shown by the view redis_export_nodes';
+
+CREATE VIEW redis_export_nodes AS
+	SELECT * FROM redis_export_job_nodes() ORDER BY job, host, port;
+
+COMMENT ON VIEW redis_export_nodes IS
+'the nodes of Redis that exports write to';
+
+GRANT SELECT ON redis_export_nodes TO PUBLIC;
 
 CREATE FUNCTION redis_export_failures(
 	job bigint,

@@ -46,6 +46,7 @@ struct RexpLink
 	RexpLinkOptions options;
 	bool		keep_trees;		/* replies as hiredis makes them */
 	redisContext *context;		/* NULL: not connected */
+	uint64		connection;		/* which one, of all that this process had */
 	WaitEventSet *events;
 	uint32		watched;		/* what the set waits for on the socket */
 	RexpReply	reply;
@@ -203,6 +204,58 @@ rexp_link_server_info(const RexpLink *link)
 	return &link->info;
 }
 
+/* The host that the link leads to, as long as it does. */
+const char *
+rexp_link_host(const RexpLink *link)
+{
+	return link->options.host;
+}
+
+int
+rexp_link_port(const RexpLink *link)
+{
+	return link->options.port;
+}
+
+/*
+ * rexp_link_set_address
+ *	  Lead the link, which must be closed, elsewhere.  host must live as long.
+ */
+void
+rexp_link_set_address(RexpLink *link, const char *host, int port)
+{
+	Assert(link->context == NULL);
+	if (strcmp(link->options.host, host) != 0 || link->options.port != port)
+	{
+		/* what it was told of the other server is not true of this one */
+		memset(&link->info, 0, sizeof(link->info));
+		link->client_id = 0;
+	}
+	link->options.host = host;
+	link->options.port = port;
+}
+
+/* Of a link that is open: its socket, ... */
+int
+rexp_link_socket(const RexpLink *link)
+{
+	return link->context->fd;
+}
+
+/* ... a number that no other connection of this process had, ... */
+uint64
+rexp_link_connection(const RexpLink *link)
+{
+	return link->connection;
+}
+
+/* ... and what to wait for on the socket. */
+uint32
+rexp_link_events(const RexpLink *link, bool until_writable)
+{
+	return WL_SOCKET_READABLE | (until_writable ? WL_SOCKET_WRITEABLE : 0);
+}
+
 /* Where the link leads, for errors.  In a static buffer. */
 static const char *
 address_text(const RexpLink *link)
@@ -357,8 +410,7 @@ rexp_link_timed_out(RexpLink *link, int timeout, RexpError *error)
 void
 rexp_link_wait(RexpLink *link, bool until_writable, long timeout)
 {
-	uint32		watched = WL_SOCKET_READABLE |
-		(until_writable ? WL_SOCKET_WRITEABLE : 0);
+	uint32		watched = rexp_link_events(link, until_writable);
 	WaitEvent	occurred[EVENT_COUNT];
 
 	if (link->events == NULL)
@@ -382,6 +434,8 @@ rexp_link_wait(RexpLink *link, bool until_writable, long timeout)
 static void
 adopt_socket(RexpLink *link, int fd)
 {
+	static uint64 connections = 0;
+
 	link->context = redisConnectFd(fd);
 	if (link->context == NULL)
 	{
@@ -391,6 +445,7 @@ adopt_socket(RexpLink *link, int fd)
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of memory")));
 	}
+	link->connection = ++connections;
 	link->context->flags &= ~REDIS_BLOCK;
 	link->context->reader->fn = limited_functions(link->context->reader->fn);
 	if (!link->keep_trees)
@@ -714,6 +769,8 @@ inspect(RexpLink *link, RexpError *error)
 				  sizeof(link->info.history_before));
 		field = info_field(link->text, "role");
 		link->info.is_replica = field != NULL && strncmp(field, "slave", 5) == 0;
+		field = info_field(link->text, "cluster_enabled");
+		link->info.is_cluster = field != NULL && *field == '1';
 		field = info_field(link->text, "loading");
 		link->info.loading = field != NULL && *field == '1';
 		field = info_field(link->text, "evicted_keys");
@@ -845,5 +902,6 @@ rexp_link_connect(RexpLink *link, RexpError *error)
 	}
 	rexp_link_close(link);
 	/* what is a row's own fault elsewhere is nothing that will pass here */
-	return answer == REXP_ANSWER_ROW ? REXP_ANSWER_FATAL : answer;
+	return answer == REXP_ANSWER_LATER || answer == REXP_ANSWER_RECONNECT ?
+		answer : REXP_ANSWER_FATAL;
 }

@@ -13,6 +13,14 @@
 #include "error.h"
 #include "resp.h"
 
+/* Is Redis a cluster? */
+typedef enum RexpClusterMode
+{
+	REXP_CLUSTER_AUTO,			/* as it says itself */
+	REXP_CLUSTER_ON,
+	REXP_CLUSTER_OFF
+} RexpClusterMode;
+
 /* Where Redis is and how to enter.  Owned by whoever made the link. */
 typedef struct RexpLinkOptions
 {
@@ -25,6 +33,7 @@ typedef struct RexpLinkOptions
 	const char *username;		/* or NULL */
 	const char *password;		/* or NULL */
 	const char *client_name;
+	RexpClusterMode cluster;
 } RexpLinkOptions;
 
 typedef enum RexpReplyType
@@ -53,6 +62,7 @@ typedef struct RexpServerInfo
 	char		history[48];	/* whose writes its data is made of ... */
 	char		history_before[48]; /* ... and was, before it became a master */
 	bool		is_replica;
+	bool		is_cluster;		/* a node of one */
 	bool		loading;
 	int64		evicted_keys;
 } RexpServerInfo;
@@ -64,6 +74,12 @@ extern RexpLink *rexp_link_create(const RexpLinkOptions *options,
 extern RexpAnswer rexp_link_connect(RexpLink *link, RexpError *error);
 extern void rexp_link_close(RexpLink *link);
 extern bool rexp_link_is_open(const RexpLink *link);
+extern const char *rexp_link_host(const RexpLink *link);
+extern int	rexp_link_port(const RexpLink *link);
+extern void rexp_link_set_address(RexpLink *link, const char *host, int port);
+extern int	rexp_link_socket(const RexpLink *link);
+extern uint64 rexp_link_connection(const RexpLink *link);
+extern uint32 rexp_link_events(const RexpLink *link, bool until_writable);
 extern int	rexp_link_timeout(const RexpLink *link);
 extern const RexpServerInfo *rexp_link_server_info(const RexpLink *link);
 extern bool rexp_link_refresh_info(RexpLink *link, RexpError *error);

@@ -31,7 +31,7 @@ typedef struct RexpPipelineOptions
 typedef struct RexpPipeline RexpPipeline;
 
 extern RexpPipeline *rexp_pipeline_create(const RexpPipelineOptions *options,
-										  RexpLink *link,
+										  const RexpLinkOptions *link_options,
 										  RexpProgress *progress);
 extern bool rexp_pipeline_open(RexpPipeline *pipeline);
 extern RexpBuffer *rexp_pipeline_row_begin(RexpPipeline *pipeline);

@@ -34,6 +34,7 @@ PG_FUNCTION_INFO_V1(redis_hash_export);
 PG_FUNCTION_INFO_V1(redis_command_export);
 PG_FUNCTION_INFO_V1(redis_export_preview);
 PG_FUNCTION_INFO_V1(redis_export_jobs);
+PG_FUNCTION_INFO_V1(redis_export_job_nodes);
 PG_FUNCTION_INFO_V1(redis_export_failures);
 PG_FUNCTION_INFO_V1(redis_export_cancel);
 PG_FUNCTION_INFO_V1(redis_export_set_rate);
@@ -119,6 +120,14 @@ Datum
 redis_export_jobs(PG_FUNCTION_ARGS)
 {
 	rexp_progress_rows(fcinfo);
+	return (Datum) 0;
+}
+
+/* The rows of the view redis_export_nodes. */
+Datum
+redis_export_job_nodes(PG_FUNCTION_ARGS)
+{
+	rexp_progress_node_rows(fcinfo);
 	return (Datum) 0;
 }
 

@@ -31,7 +31,8 @@ typedef enum OptionKind
 {
 	OPTION_TEXT,
 	OPTION_INTEGER,
-	OPTION_SECONDS				/* decimals allowed; milliseconds in the struct */
+	OPTION_SECONDS,				/* decimals allowed; milliseconds in the struct */
+	OPTION_CLUSTER				/* true, false or auto */
 } OptionKind;
 
 typedef struct Option
@@ -55,6 +56,8 @@ static const Option options_known[] = {
 	offsetof(RexpLinkOptions, connect_timeout)},
 	{"timeout", ForeignServerRelationId, OPTION_SECONDS, 0.1, 86400,
 	offsetof(RexpLinkOptions, timeout)},
+	{"cluster", ForeignServerRelationId, OPTION_CLUSTER, 0, 0,
+	offsetof(RexpLinkOptions, cluster)},
 	{"client_name", ForeignServerRelationId, OPTION_TEXT, 0, 0,
 	offsetof(RexpLinkOptions, client_name)},
 	{"username", UserMappingRelationId, OPTION_TEXT, 0, 0,
@@ -127,6 +130,22 @@ option_number(const Option *option, const char *text)
 	return (int) (option->kind == OPTION_SECONDS ? number * 1000 : number);
 }
 
+/* true, false or auto, as an option says. */
+static RexpClusterMode
+option_cluster(const Option *option, const char *text)
+{
+	bool		on;
+
+	if (pg_strcasecmp(text, "auto") == 0)
+		return REXP_CLUSTER_AUTO;
+	if (!parse_bool(text, &on))
+		ereport(ERROR,
+				(errcode(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE),
+				 errmsg("invalid value for option \"%s\": \"%s\"", option->name, text),
+				 errhint("It is true, false, or auto.")));
+	return on ? REXP_CLUSTER_ON : REXP_CLUSTER_OFF;
+}
+
 static const Option *
 known_option(const char *name, Oid catalog)
 {
@@ -161,7 +180,9 @@ rexp_validate_options(List *options, Oid catalog)
 					 errmsg("invalid option \"%s\"", def->defname),
 					 hint_option(def->defname, catalog)));
 		}
-		if (option->kind != OPTION_TEXT)
+		if (option->kind == OPTION_CLUSTER)
+			(void) option_cluster(option, value);
+		else if (option->kind != OPTION_TEXT)
 			(void) option_number(option, value);
 		else if (strcmp(option->name, "host") == 0)
 		{
@@ -242,6 +263,8 @@ apply_options(RexpLinkOptions *result, List *options, Oid catalog)
 		member = (char *) result + option->offset;
 		if (option->kind == OPTION_TEXT)
 			*(const char **) member = pstrdup(defGetString(def));
+		else if (option->kind == OPTION_CLUSTER)
+			*(RexpClusterMode *) member = option_cluster(option, defGetString(def));
 		else
 			*(int *) member = option_number(option, defGetString(def));
 	}

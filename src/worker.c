@@ -225,7 +225,6 @@ static void
 run(Worker *worker)
 {
 	const char *index = worker->job.wait_index;
-	RexpLink   *link;
 	MemoryContext old;
 
 	prepare_session(worker);
@@ -240,9 +239,8 @@ run(Worker *worker)
 	pgstat_report_activity(STATE_RUNNING, worker->job.query);
 
 	old = MemoryContextSwitchTo(TopMemoryContext);
-	link = rexp_link_create(worker->link_options, false);
-	worker->pipeline = rexp_pipeline_create(&worker->job.pipeline, link,
-											worker->progress);
+	worker->pipeline = rexp_pipeline_create(&worker->job.pipeline,
+											worker->link_options, worker->progress);
 	MemoryContextSwitchTo(old);
 
 	if (!rexp_pipeline_open(worker->pipeline) ||
