@@ -5,7 +5,8 @@
 #   begin                          a temporary folder $tmp, and the promise that it and all that runs in it goes away at exit,
 #                                  Ctrl-C or kill. KEEP=1 keeps the folder, not the processes.
 #   build_extension PG_CONFIG      a private copy of that PostgreSQL in $tmp, with this extension built and installed into it:
-#                                  the installed PostgreSQL stays as it is. Sets $bindir, the copy's programs, puts it in PATH.
+#                                  the installed PostgreSQL stays as it is. Sets $bindir, the copy's programs, puts it in PATH, and
+#                                  REDIS_EXPORT_TLS, which is not empty if the extension has TLS.
 #   start_postgres [SETTING…]      on a Unix socket in $tmp; exports PGHOST and the like, so that `as_user psql` meets it
 #   start_redis [SETTING…]         with JSON and search, on 127.0.0.1; exports REDIS_PORT; also on the socket
 #                                  $tmp/redis/redis.sock; sets $redis_pid
@@ -66,6 +67,7 @@ build_extension() {
   local pg_config build files setup
   { pg_config=$(realpath -e "$(command -v "$1")") && "$pg_config" --version; } >/dev/null 2>&1 || fail "'$1' is no pg_config"
   shift
+  set -- HIREDIS_DIR="$project/.deps/hiredis" "$@"
   pg_version=$("$pg_config" --version)
   bindir=$("$pg_config" --bindir)
   pgxs=$(dirname "$("$pg_config" --pgxs)")/..
@@ -80,7 +82,8 @@ build_extension() {
   local lock
   exec {lock}>"$build.lock"
   flock "$lock"
-  setup="$pg_config $pg_version $* $(cksum < "$project/Makefile") $files"
+  setup="$pg_config $pg_version $* $(cksum < "$project/Makefile") $files
+$(make -s -C "$project" print-HIREDIS_CFLAGS print-HIREDIS_LIBS print-HIREDIS_TLS PG_CONFIG="$pg_config" "$@")"
   if [ "$setup" != "$(cat "$build/setup" 2>/dev/null)" ]; then
     rm -rf "$build"
     mkdir -p "$build"
@@ -102,6 +105,8 @@ build_extension() {
   [ ! -d "$root$pgxs" ] || pgxs=$root$pgxs
   attended make -s -C "$build" install PG_CONFIG="$pg_config" DESTDIR="$root" "$@" >&2 || return 1
   regress_list=$(make -s -C "$build" print-REGRESS PG_CONFIG="$pg_config" "$@" 2>/dev/null || true)
+  REDIS_EXPORT_TLS=$(make -s -C "$build" print-HIREDIS_TLS PG_CONFIG="$pg_config" "$@")
+  export REDIS_EXPORT_TLS
   exec {lock}>&-
   bindir=$root$bindir
   export PATH=$bindir:$PATH
