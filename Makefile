@@ -32,6 +32,7 @@ OBJS = \
 	src/session.o \
 	src/source.o \
 	src/template.o \
+	src/tls.o \
 	src/value.o \
 	src/vector.o \
 	src/verb.o \
@@ -42,7 +43,7 @@ PGFILEDESC = "redis_export - exports the rows of a query to Redis"
 EXTENSION = redis_export
 DATA = redis_export--1.0.sql
 
-REGRESS = setup options arguments queries export failures documents hash commands expiry merge preview index command privileges
+REGRESS = setup options tls arguments queries export failures documents hash commands expiry merge preview index command privileges
 
 # hiredis: the machine's if it is 1.4 or later, else the one that `make deps` has built here, else the machine's as it is. Without
 # hiredis_ssl and OpenSSL the extension has no TLS. Or all by hand: HIREDIS_CFLAGS=... HIREDIS_LIBS=... [HIREDIS_TLS=yes].

@@ -12,6 +12,7 @@
 #include "answer.h"
 #include "error.h"
 #include "resp.h"
+#include "tls.h"
 
 /* Where Redis is and how to enter.  Owned by whoever made the link. */
 typedef struct RexpLinkOptions
@@ -20,11 +21,12 @@ typedef struct RexpLinkOptions
 	const char *host;			/* name, address, or path of a socket */
 	int			port;
 	int			db;
-	int			connect_timeout;	/* milliseconds, for each address */
+	int			connect_timeout;	/* milliseconds, for each address and for TLS */
 	int			timeout;		/* milliseconds without a byte */
 	const char *username;		/* or NULL */
 	const char *password;		/* or NULL */
 	const char *client_name;
+	RexpTlsOptions tls;
 } RexpLinkOptions;
 
 typedef enum RexpReplyType
