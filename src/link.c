@@ -620,7 +620,8 @@ secure(RexpLink *link, RexpError *error)
 	if (progress == REXP_TLS_DONE)
 		return REXP_ANSWER_DONE;
 	not_secured(link, link->tls.refused ? link->tls.hint :
-				"See that this is the port where Redis speaks TLS.", error);
+				"See that this is the port where Redis speaks TLS, or set the option \"tls\" to false.",
+				error);
 	return link->tls.refused ? REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
 }
 
