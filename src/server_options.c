@@ -78,8 +78,16 @@ static const Option options_known[] = {
 	offsetof(RexpLinkOptions, password)},
 };
 
-/* The words for RexpTlsVerify, by number. */
-static const char *const verify_words[] = {"full", "ca", "off"};
+static const struct
+{
+	const char *word;
+	RexpTlsVerify verify;
+}			verify_words[] = {
+	{"full", REXP_TLS_VERIFY_FULL},
+	{"ca", REXP_TLS_VERIFY_CA},
+	{"off", REXP_TLS_VERIFY_OFF},
+	{"none", REXP_TLS_VERIFY_OFF},
+};
 
 /* The hint for an option that does not belong here; for ereport(). */
 static int
@@ -169,8 +177,8 @@ option_verify(const Option *option, const char *text)
 {
 	for (size_t i = 0; i < lengthof(verify_words); i++)
 	{
-		if (strcmp(text, verify_words[i]) == 0)
-			return (RexpTlsVerify) i;
+		if (pg_strcasecmp(text, verify_words[i].word) == 0)
+			return verify_words[i].verify;
 	}
 	refuse_value(option->name, text,
 				 "It is full (who signed the certificate, and its name), ca (who signed it) or off.");

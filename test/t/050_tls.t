@@ -75,6 +75,12 @@ subtest 'an export, and a command' => sub {
 	is($session->query("SELECT redis_command('$server', 'ECHO', repeat('x', 5000000)) = to_jsonb(repeat('x', 5000000))"), 't',
 		'a long command and its reply');
 
+	$session->query("SELECT redis_hash_export('SELECT i AS id, i * 2 AS twice FROM generate_series(1, 5000) AS i', 'h:#{id}', replace => true, server => '$server')");
+	is($redis->cli('EVAL', q{
+		local wrong = 0
+		for i = 1, 5000 do if redis.call('HGET', 'h:' .. i, 'twice') ~= tostring(2 * i) then wrong = wrong + 1 end end
+		return wrong}, 0), 0, 'hashes, in blocks of commands');
+
 	$session->query(export_sql(q{SELECT 'large' AS id, '{"v":"' || string_agg(md5(i::text), '') || '"}' AS doc FROM generate_series(1, 500000) AS i},
 			server => "'$server'", value => q{'doc'}));
 	is($redis->cli('EVAL', q{return #redis.call('JSON.GET', 'k:large', '$.v')}, 0), 32 * 500_000 + 4, 'a row of 16 MB');
@@ -137,7 +143,7 @@ subtest 'its dates' => sub {
 	$redis->present('expired');
 	refuses(server($redis), qr/certificate verify failed: certificate has expired\n.*HINT:  See the dates/s, 'expired');
 	refuses(server($redis, tls_verify => 'ca'), qr/certificate verify failed: certificate has expired/, 'expired, the name not verified');
-	accepts(server($redis, tls_verify => 'off'), 'tls_verify off asks for no dates');
+	accepts(server($redis, tls_verify => 'NONE'), 'tls_verify none asks for no dates');
 	$redis->present('server');
 };
 
@@ -254,6 +260,31 @@ subtest 'cut in the middle of a record' => sub {
 
 	my $shut = RedisExport::Proxy->new($redis, cut_after => [ 100 ]);
 	like(error_of(server($shut)), qr/^ERROR:  08001: could not connect .* with TLS: (?:the server closed it|Connection reset by peer)\n/m, 'in the handshake, a command says so');
+};
+
+# What must not be sent twice: each row is in the list once, or not at all, and no more of them are in doubt than we say.
+subtest 'cut while commands are sent that must not be repeated' => sub {
+	for my $cut_after (2_000, 30_001, 90_000, 150_003, 333_333)
+	{
+		$redis->cli('DEL', 'list');
+		my $server = server(RedisExport::Proxy->new($redis, cut_after => [ $cut_after ]));
+		my $error = sql_error($node, "SELECT redis_command_export('SELECT i FROM generate_series(1, 20000) AS i', ARRAY['RPUSH', 'list', '#{i}'], server => '$server')");
+		my $job = job($node);
+		my $written = $redis->cli('LLEN', 'list');
+		if ($job->{state} eq 'done')
+		{
+			# it was cut before anything was sent
+			is($written, 20_000, "cut after $cut_after bytes: all rows are there");
+			next;
+		}
+		job_ended($node, 'failed');
+		ok($job->{rows_written} <= $written && $written <= $job->{rows_written} + $job->{rows_in_doubt},
+			"cut after $cut_after bytes: $written rows are there") or diag "$job->{rows_written} written, $job->{rows_in_doubt} in doubt: $error";
+		is($redis->cli('EVAL', q{
+			local list = redis.call('LRANGE', 'list', 0, -1)
+			for i = 1, #list do if list[i] ~= tostring(i) then return i end end
+			return 0}, 0), 0, 'each once, and in order');
+	}
 };
 
 subtest 'a Redis that does not read' => sub {
