@@ -20,6 +20,7 @@
 #include "link.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "sentinel.h"
 #include "server_options.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -148,7 +149,7 @@ get_connection(const char *server)
 		rexp_link_close(connection->link);
 	connection->busy = true;
 	if (!rexp_link_is_open(connection->link) &&
-		rexp_link_connect(connection->link, &error) != REXP_ANSWER_DONE)
+		rexp_connect(connection->link, &error) != REXP_ANSWER_DONE)
 		rexp_error_raise(&error);
 	return connection;
 }

@@ -55,6 +55,13 @@ typedef int rexp_array_len;
 #define REXP_HIREDIS_RESP3_FUNCTIONS
 #endif
 
+/* The Makefile knows whether there is hiredis_ssl, which came with 1.0. */
+#ifdef REXP_HIREDIS_TLS
+#include <hiredis_ssl.h>
+#endif
+#define REXP_HIREDIS_VERSION \
+	CppAsString2(HIREDIS_MAJOR) "." CppAsString2(HIREDIS_MINOR) "." CppAsString2(HIREDIS_PATCH)
+
 /*
  * libpq/libpq.h would declare it, but includes headers of GSSAPI that need not
  * be there where the server was built with it.

@@ -35,6 +35,7 @@
 
 #include "lane.h"
 #include "miscadmin.h"
+#include "sentinel.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -885,7 +886,7 @@ step_connect(RexpLane *lane)
 	RexpError	error;
 	bool		first = !lane->known;
 
-	switch (rexp_link_connect(lane->link, &error))
+	switch (rexp_connect(lane->link, &error))
 	{
 		case REXP_ANSWER_DONE:
 			if (!first)

@@ -3,10 +3,11 @@
  * link.c
  *	  One connection to Redis.
  *
- * The socket is ours and does not block; hiredis parses what comes in.  All
- * waiting is for the latch and the socket at once, and serves interrupts, so
- * that cancel, terminate and recovery conflicts work while Redis is silent.
- * The one call that cannot be interrupted is getaddrinfo().
+ * The socket is ours and does not block; hiredis parses what comes in, and
+ * with TLS (tls.c) carries the bytes, too.  All waiting is for the latch and the
+ * socket at once, and serves interrupts, so that cancel, terminate and recovery
+ * conflicts work while Redis is silent.  The one call that cannot be interrupted
+ * is getaddrinfo().
  *
  * hiredis keeps malloc(), and nothing that can raise an error is called from
  * its callbacks: an error would jump through its frames.
@@ -44,9 +45,12 @@
 struct RexpLink
 {
 	RexpLinkOptions options;
+	char		host[256];		/* the one in options, if it was set later */
 	bool		keep_trees;		/* replies as hiredis makes them */
 	redisContext *context;		/* NULL: not connected */
 	uint64		connection;		/* which one, of all that this process had */
+	RexpTls		tls;
+	bool		heard;			/* has anything come in on this connection? */
 	WaitEventSet *events;
 	uint32		watched;		/* what the set waits for on the socket */
 	RexpReply	reply;
@@ -204,6 +208,12 @@ rexp_link_server_info(const RexpLink *link)
 	return &link->info;
 }
 
+const RexpLinkOptions *
+rexp_link_options_of(const RexpLink *link)
+{
+	return &link->options;
+}
+
 /* The host that the link leads to, as long as it does. */
 const char *
 rexp_link_host(const RexpLink *link)
@@ -219,7 +229,7 @@ rexp_link_port(const RexpLink *link)
 
 /*
  * rexp_link_set_address
- *	  Lead the link, which must be closed, elsewhere.  host must live as long.
+ *	  Lead the link, which must be closed, elsewhere.
  */
 void
 rexp_link_set_address(RexpLink *link, const char *host, int port)
@@ -231,7 +241,8 @@ rexp_link_set_address(RexpLink *link, const char *host, int port)
 		memset(&link->info, 0, sizeof(link->info));
 		link->client_id = 0;
 	}
-	link->options.host = host;
+	strlcpy(link->host, host, sizeof(link->host));
+	link->options.host = link->host;
 	link->options.port = port;
 }
 
@@ -253,7 +264,8 @@ rexp_link_connection(const RexpLink *link)
 uint32
 rexp_link_events(const RexpLink *link, bool until_writable)
 {
-	return WL_SOCKET_READABLE | (until_writable ? WL_SOCKET_WRITEABLE : 0);
+	return WL_SOCKET_READABLE |
+		(until_writable || link->tls.unsent ? WL_SOCKET_WRITEABLE : 0);
 }
 
 /* Where the link leads, for errors.  In a static buffer. */
@@ -281,8 +293,9 @@ rexp_link_close(RexpLink *link)
 	}
 	if (link->context != NULL)
 	{
-		redisFree(link->context);	/* closes the socket */
+		redisFree(link->context);	/* closes the socket, and frees TLS */
 		link->context = NULL;
+		rexp_tls_end(&link->tls);
 		ReleaseExternalFD();
 	}
 	free(link->text);
@@ -307,12 +320,22 @@ lost(RexpLink *link, RexpError *error, const char *reason)
  *	  Hand bytes to the kernel, as many as it takes now.
  *
  * Returns how many those were, which may be 0, or -1 after a loss of the
- * connection.  Replies that came in before can still be received.
+ * connection.  Replies that came in before can still be received.  With TLS the
+ * last of the bytes may be kept here until there is room for them; they have
+ * been sent as far as the caller is concerned, and cannot be taken back.
  */
 ssize_t
 rexp_link_send(RexpLink *link, const char *bytes, size_t len, RexpError *error)
 {
 	ssize_t		n;
+
+	if (link->tls.context != NULL)
+	{
+		n = rexp_tls_send(&link->tls, bytes, len);
+		if (n < 0)
+			lost(link, error, link->tls.reason);
+		return n;
+	}
 
 	do
 	{
@@ -332,29 +355,43 @@ rexp_link_send(RexpLink *link, const char *bytes, size_t len, RexpError *error)
  *	  Read what has come in, for rexp_link_next_reply().
  *
  * Returns the number of bytes, 0 if there are none now, -1 after a loss of the
- * connection.
+ * connection.  Only when it has returned 0, one may wait for more.
  */
 ssize_t
 rexp_link_receive(RexpLink *link, RexpError *error)
 {
+	const char *reason;
 	ssize_t		n;
 
-	do
+	if (link->tls.context != NULL)
 	{
-		n = recv(link->context->fd, link->input, RECEIVE_SIZE, 0);
-	} while (n < 0 && errno == EINTR);
+		n = rexp_tls_receive(&link->tls, link->input, RECEIVE_SIZE);
+		reason = link->tls.reason;
+	}
+	else
+	{
+		do
+		{
+			n = recv(link->context->fd, link->input, RECEIVE_SIZE, 0);
+		} while (n < 0 && errno == EINTR);
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return 0;
+		reason = n == 0 ? "the server closed it" : strerror(errno);
+		if (n == 0)
+			n = -1;
+	}
 
-	if (n > 0)
+	if (n < 0)
+		lost(link, error, reason);
+	else if (n > 0)
 	{
+		link->heard = true;
 		if (redisReaderFeed(link->context->reader, link->input, n) == REDIS_OK)
 			return n;
 		lost(link, error, "out of memory");
 		return -1;
 	}
-	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-		return 0;
-	lost(link, error, n == 0 ? "the server closed it" : strerror(errno));
-	return -1;
+	return n;
 }
 
 /* The next reply as hiredis' functions made it; see rexp_link_next_reply(). */
@@ -369,7 +406,9 @@ next_object(RexpLink *link, void **object, RexpError *error)
 					   "Redis server \"%s\" at %s sent what is no reply of Redis: %s",
 					   link->options.server, address_text(link),
 					   link->context->reader->errstr);
-		rexp_error_hint(error, "Is it Redis that listens there, without TLS?");
+		rexp_error_hint(error, link->options.tls.enabled ?
+						"Is it Redis that listens there?" :
+						"Is it Redis that listens there, without TLS?");
 		return -1;
 	}
 	return *object != NULL;
@@ -403,7 +442,7 @@ rexp_link_timed_out(RexpLink *link, int timeout, RexpError *error)
 
 /*
  * rexp_link_wait
- *	  Wait for input, for room to write if asked for, or for so many
+ *	  Wait for input, for room to write if asked for or needed, or for so many
  *	  milliseconds.  Serves interrupts, so it may raise an error.  Without a
  *	  connection it only waits.
  */
@@ -598,6 +637,56 @@ open_host(RexpLink *link, RexpError *error)
 				   link->options.server, address_text(link), reason);
 	rexp_error_hint(error, "See that Redis runs there, and host and port of the foreign server.");
 	return REXP_ANSWER_RECONNECT;
+}
+
+/* Say that there is no TLS with the server, for the reason in link->tls. */
+static void
+not_secured(RexpLink *link, const char *hint, RexpError *error)
+{
+	rexp_error_set(error, ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION,
+				   "could not connect to Redis server \"%s\" at %s with TLS: %s",
+				   link->options.server, address_text(link), link->tls.reason);
+	if (hint != NULL)
+		rexp_error_hint(error, "%s", hint);
+}
+
+/*
+ * secure
+ *	  Have a handshake of TLS on the connection, within connect_timeout.
+ *
+ * What is refused will be refused again.
+ */
+static RexpAnswer
+secure(RexpLink *link, RexpError *error)
+{
+	const RexpLinkOptions *options = &link->options;
+	const char *name = options->tls.server_name ? options->tls.server_name :
+		options->host;
+	TimestampTz deadline = GetCurrentTimestamp() +
+		(int64) options->connect_timeout * 1000;
+	RexpTlsProgress progress = REXP_TLS_FAILED;
+
+	if (rexp_tls_start(&link->tls, link->context, &options->tls, name))
+	{
+		while ((progress = rexp_tls_handshake(&link->tls)) == REXP_TLS_READ ||
+			   progress == REXP_TLS_WRITE)
+		{
+			if (GetCurrentTimestamp() >= deadline)
+			{
+				snprintf(link->tls.reason, sizeof(link->tls.reason),
+						 "no handshake within %g seconds",
+						 options->connect_timeout / 1000.0);
+				break;
+			}
+			rexp_link_wait(link, progress == REXP_TLS_WRITE, time_left(deadline));
+		}
+	}
+	if (progress == REXP_TLS_DONE)
+		return REXP_ANSWER_DONE;
+	not_secured(link, link->tls.refused ? link->tls.hint :
+				"See that this is the port where Redis speaks TLS, or set the option \"tls\" to false.",
+				error);
+	return link->tls.refused ? REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
 }
 
 /*
@@ -887,18 +976,35 @@ handshake(RexpLink *link, RexpError *error)
 RexpAnswer
 rexp_link_connect(RexpLink *link, RexpError *error)
 {
+	const bool	with_tls = link->options.tls.enabled;
 	RexpAnswer	answer;
 
 	rexp_link_close(link);
+	if (with_tls && !rexp_tls_supported(error))
+		return REXP_ANSWER_FATAL;
+	link->heard = false;
 	answer = open_host(link, error);
+	if (answer == REXP_ANSWER_DONE && with_tls)
+		answer = secure(link, error);
 	if (answer == REXP_ANSWER_DONE)
 	{
 		error->sqlstate = 0;
 		answer = handshake(link, error);
 		if (answer == REXP_ANSWER_DONE)
 			return answer;
-		rexp_error_prefix(error, "could not log in to Redis server \"%s\" at %s: ",
-						  link->options.server, address_text(link));
+		if (with_tls && link->tls.refused)
+		{
+			/* since TLS 1.3 a refusal of our certificate comes that late */
+			not_secured(link, link->tls.hint, error);
+			answer = REXP_ANSWER_FATAL;
+		}
+		else
+		{
+			rexp_error_prefix(error, "could not log in to Redis server \"%s\" at %s: ",
+							  link->options.server, address_text(link));
+			if (!with_tls && !link->heard && answer == REXP_ANSWER_RECONNECT)
+				rexp_error_hint(error, "If Redis speaks TLS there, set the option \"tls\" to true.");
+		}
 	}
 	rexp_link_close(link);
 	/* what is a row's own fault elsewhere is nothing that will pass here */

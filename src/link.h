@@ -12,6 +12,7 @@
 #include "answer.h"
 #include "error.h"
 #include "resp.h"
+#include "tls.h"
 
 /* Is Redis a cluster? */
 typedef enum RexpClusterMode
@@ -28,12 +29,20 @@ typedef struct RexpLinkOptions
 	const char *host;			/* name, address, or path of a socket */
 	int			port;
 	int			db;
-	int			connect_timeout;	/* milliseconds, for each address */
+	int			connect_timeout;	/* milliseconds, for each address and for TLS */
 	int			timeout;		/* milliseconds without a byte */
 	const char *username;		/* or NULL */
 	const char *password;		/* or NULL */
 	const char *client_name;
 	RexpClusterMode cluster;
+	RexpTlsOptions tls;
+
+	/* of sentinels, who know where the master is; host and port come from them */
+	const char *sentinel_hosts; /* host:port, ..., or NULL: there are none */
+	const char *sentinel_service;
+	const char *sentinel_username;	/* or NULL */
+	const char *sentinel_password;	/* or NULL */
+	RexpTlsOptions sentinel_tls;
 } RexpLinkOptions;
 
 typedef enum RexpReplyType
@@ -74,6 +83,7 @@ extern RexpLink *rexp_link_create(const RexpLinkOptions *options,
 extern RexpAnswer rexp_link_connect(RexpLink *link, RexpError *error);
 extern void rexp_link_close(RexpLink *link);
 extern bool rexp_link_is_open(const RexpLink *link);
+extern const RexpLinkOptions *rexp_link_options_of(const RexpLink *link);
 extern const char *rexp_link_host(const RexpLink *link);
 extern int	rexp_link_port(const RexpLink *link);
 extern void rexp_link_set_address(RexpLink *link, const char *host, int port);

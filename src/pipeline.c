@@ -63,7 +63,6 @@ struct RexpPipeline
 	RexpLane   *homeless;		/* rows whose slots no node has */
 	RexpLane  **home;			/* by slot: the lane that holds its rows */
 	RexpLink   *control;		/* that asks for the map when no lane can */
-	char		control_host[256];
 	RexpWaiter *waiter;
 	RexpBuffer	scratch;		/* the row at hand, until its key is known */
 	TimestampTz nodes_shown;
@@ -288,9 +287,8 @@ ask_anyone_for_map(RexpPipeline *p, RexpError *error)
 	for (int i = -1; i < p->cluster->nnodes; i++)
 	{
 		rexp_link_close(p->control);
-		strlcpy(p->control_host, i < 0 ? p->link_options.host : p->cluster->nodes[i].host,
-				sizeof(p->control_host));
-		rexp_link_set_address(p->control, p->control_host,
+		rexp_link_set_address(p->control,
+							  i < 0 ? p->link_options.host : p->cluster->nodes[i].host,
 							  i < 0 ? p->link_options.port : p->cluster->nodes[i].port);
 		if (rexp_link_connect(p->control, error) == REXP_ANSWER_DONE &&
 			ask_for_map(p, p->control, error))
