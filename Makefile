@@ -21,6 +21,7 @@ OBJS = \
 	src/expiry.o \
 	src/fill.o \
 	src/job.o \
+	src/json_check.o \
 	src/lane.o \
 	src/ledger.o \
 	src/link.o \
@@ -48,7 +49,7 @@ PGFILEDESC = "redis_export - exports the rows of a query to Redis"
 EXTENSION = redis_export
 DATA = redis_export--1.0.sql
 
-REGRESS = setup options tls arguments queries export failures documents hash commands expiry merge preview index command privileges
+REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command privileges
 
 # hiredis: the machine's if it is 1.4 or later, else the one that `make deps` has built here, else the machine's as it is. Without
 # hiredis_ssl and OpenSSL the extension has no TLS. Or all by hand: HIREDIS_CFLAGS=... HIREDIS_LIBS=... [HIREDIS_TLS=yes].
