@@ -78,6 +78,8 @@ endif
 PG_CPPFLAGS = $(HIREDIS_CFLAGS) $(if $(HIREDIS_TLS),-DREXP_HIREDIS_TLS)
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter
 SHLIB_LINK = $(HIREDIS_LIBS)
+# its folder goes before PostgreSQL's, where another hiredis may be
+PG_LDFLAGS = $(filter -L%,$(HIREDIS_LIBS))
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
