@@ -30,6 +30,7 @@ OBJS = \
 	src/preview.o \
 	src/progress.o \
 	src/redis_export.o \
+	src/reply.o \
 	src/resp.o \
 	src/search_index.o \
 	src/sentinel.o \

@@ -15,20 +15,18 @@
 #include "postgres.h"
 
 #include "answer.h"
-#include "catalog/namespace.h"
 #include "cluster.h"
 #include "command.h"
 #include "compat.h"
 #include "link.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "reply.h"
 #include "sentinel.h"
 #include "server_options.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
-#include "utils/json.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 #include "value.h"
@@ -224,78 +222,6 @@ build_request(RexpBuffer *request, int nwords, const Datum *words,
 	}
 }
 
-/* Bytes of Redis as a JSON string: as text if they are one, as \x hex if not. */
-static void
-append_string(StringInfo out, const char *bytes, size_t len)
-{
-	char	   *text = NULL;
-
-	if (memchr(bytes, '\0', len) == NULL &&
-		pg_verify_mbstr(PG_UTF8, bytes, (int) len, true))
-	{
-		text = pnstrdup(bytes, len);
-		if (GetDatabaseEncoding() != PG_UTF8 && GetDatabaseEncoding() != PG_SQL_ASCII)
-		{
-			/* what the database's encoding lacks is shown as hex, too */
-			Oid			proc = FindDefaultConversionProc(PG_UTF8, GetDatabaseEncoding());
-			int			room = (int) len * MAX_CONVERSION_GROWTH + 1;
-			char	   *converted = palloc(room);
-
-			if (OidIsValid(proc) &&
-				pg_do_encoding_conversion_buf(proc, PG_UTF8, GetDatabaseEncoding(),
-											  (unsigned char *) text, (int) len,
-											  (unsigned char *) converted, room,
-											  true) == (int) len)
-				text = converted;
-			else
-				text = NULL;
-		}
-	}
-	if (text == NULL)
-	{
-		text = palloc(len * 2 + 3);
-		memcpy(text, "\\x", 2);
-		text[2 + hex_encode(bytes, len, text + 2)] = '\0';
-	}
-	escape_json(out, text);
-	pfree(text);
-}
-
-/* A reply as JSON text.  An error reply raises that error. */
-static void
-append_reply(StringInfo out, const redisReply *reply)
-{
-	RexpError	error;
-
-	switch (reply->type)
-	{
-		case REDIS_REPLY_ERROR:
-			(void) rexp_answer_to(reply->str, reply->len, &error);
-			rexp_error_raise(&error);
-			break;
-		case REDIS_REPLY_INTEGER:
-			appendStringInfo(out, INT64_FORMAT, (int64) reply->integer);
-			break;
-		case REDIS_REPLY_NIL:
-			appendStringInfoString(out, "null");
-			break;
-		case REDIS_REPLY_ARRAY:
-			check_stack_depth();
-			appendStringInfoChar(out, '[');
-			for (size_t i = 0; i < reply->elements; i++)
-			{
-				if (i > 0)
-					appendStringInfoChar(out, ',');
-				append_reply(out, reply->element[i]);
-			}
-			appendStringInfoChar(out, ']');
-			break;
-		default:
-			append_string(out, reply->str, reply->len);
-			break;
-	}
-}
-
 /* Send the request over a connection, and wait for the reply. */
 static redisReply *
 exchange(Connection *connection, const RexpBuffer *request)
@@ -394,7 +320,7 @@ rexp_command(const char *server, int nwords, const Datum *words,
 	initStringInfo(&json);
 	PG_TRY();
 	{
-		append_reply(&json, reply);
+		rexp_reply_append(&json, reply);
 	}
 	PG_FINALLY();
 	{

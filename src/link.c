@@ -690,41 +690,48 @@ secure(RexpLink *link, RexpError *error)
 }
 
 /*
- * rexp_link_exchange
- *	  Send one command and wait for its reply.
+ * rexp_link_converse
+ *	  Send what is left of a request, and wait for the next reply.
  *
- * timeout is in milliseconds without a byte either way.  Returns what hiredis'
- * functions made of the reply: a redisReply that the caller frees, if the link
- * keeps trees, else a pointer that only says that link->reply is filled.
+ * *sent is how many of its bytes have been sent; the request may have grown since
+ * the last call.  timeout is in milliseconds without a byte either way.  Returns
+ * what hiredis' functions made of the reply: a redisReply that the caller frees, if
+ * the link keeps trees, else a pointer that only says that link->reply is filled.
  * Returns NULL after a loss of the connection, a reply that is no RESP, or when
  * time is up; the connection is closed then.  Serves interrupts: after an error
  * that was raised here the connection may still hold the reply, and must be
  * closed.
  */
 void *
-rexp_link_exchange(RexpLink *link, const RexpBuffer *request, int timeout,
-				   RexpError *error)
+rexp_link_converse(RexpLink *link, const RexpBuffer *request, size_t *sent,
+				   int timeout, RexpError *error)
 {
-	size_t		sent = 0;
 	TimestampTz deadline = GetCurrentTimestamp() + (int64) timeout * 1000;
 	void	   *object;
 
 	for (;;)
 	{
-		ssize_t		received = rexp_link_receive(link, error);
+		ssize_t		received;
 		ssize_t		n = 0;
 
-		if (received < 0)
-			break;
 		if (next_object(link, &object, error) != 0)
 		{
 			if (object == NULL)
 				break;
 			return object;
 		}
-		if (sent < request->len)
+		received = rexp_link_receive(link, error);
+		if (received < 0)
+			break;
+		if (received > 0)
 		{
-			n = rexp_link_send(link, request->data + sent, request->len - sent,
+			deadline = GetCurrentTimestamp() + (int64) timeout * 1000;
+			CHECK_FOR_INTERRUPTS();
+			continue;
+		}
+		if (*sent < request->len)
+		{
+			n = rexp_link_send(link, request->data + *sent, request->len - *sent,
 							   error);
 			if (n < 0)
 			{
@@ -736,9 +743,9 @@ rexp_link_exchange(RexpLink *link, const RexpBuffer *request, int timeout,
 					return object;
 				break;
 			}
-			sent += n;
+			*sent += n;
 		}
-		if (received > 0 || n > 0)
+		if (n > 0)
 		{
 			deadline = GetCurrentTimestamp() + (int64) timeout * 1000;
 			CHECK_FOR_INTERRUPTS();
@@ -749,10 +756,23 @@ rexp_link_exchange(RexpLink *link, const RexpBuffer *request, int timeout,
 			rexp_link_timed_out(link, timeout, error);
 			break;
 		}
-		rexp_link_wait(link, sent < request->len, time_left(deadline));
+		rexp_link_wait(link, *sent < request->len, time_left(deadline));
 	}
 	rexp_link_close(link);
 	return NULL;
+}
+
+/*
+ * rexp_link_exchange
+ *	  Send one command and wait for its reply, as rexp_link_converse() does.
+ */
+void *
+rexp_link_exchange(RexpLink *link, const RexpBuffer *request, int timeout,
+				   RexpError *error)
+{
+	size_t		sent = 0;
+
+	return rexp_link_converse(link, request, &sent, timeout, error);
 }
 
 /*

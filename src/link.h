@@ -101,6 +101,8 @@ extern int	rexp_link_next_reply(RexpLink *link, RexpReply *reply,
 								 RexpError *error);
 extern void rexp_link_timed_out(RexpLink *link, int timeout, RexpError *error);
 extern void rexp_link_wait(RexpLink *link, bool until_writable, long timeout);
+extern void *rexp_link_converse(RexpLink *link, const RexpBuffer *request,
+								size_t *sent, int timeout, RexpError *error);
 extern void *rexp_link_exchange(RexpLink *link, const RexpBuffer *request,
 								int timeout, RexpError *error);
 extern void *rexp_link_ask(RexpLink *link, const RexpBuffer *request,
