@@ -32,6 +32,7 @@ OBJS = \
 	src/redis_export.o \
 	src/reply.o \
 	src/resp.o \
+	src/scan.o \
 	src/search_index.o \
 	src/sentinel.o \
 	src/server_options.o \
@@ -50,7 +51,7 @@ PGFILEDESC = "redis_export - exports the rows of a query to Redis"
 EXTENSION = redis_export
 DATA = redis_export--1.0.sql
 
-REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command privileges
+REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command scan privileges
 
 # hiredis: the machine's if it is 1.4 or later, else the one that `make deps` has built here, else the machine's as it is. Without
 # hiredis_ssl and OpenSSL the extension has no TLS. Or all by hand: HIREDIS_CFLAGS=... HIREDIS_LIBS=... [HIREDIS_TLS=yes].

@@ -260,6 +260,45 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION redis_command(name, "any") IS
 'send one command to Redis, and return its answer';
 
+CREATE FUNCTION redis_scan(
+	server name,
+	pattern text DEFAULT '*',
+	type text DEFAULT NULL,
+	skip_invalid boolean DEFAULT false)
+RETURNS SETOF text
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100000;
+
+COMMENT ON FUNCTION redis_scan(name, text, text, boolean) IS
+'the keys of Redis that match a pattern, in order';
+
+CREATE FUNCTION redis_json_scan(
+	server name,
+	pattern text DEFAULT '*',
+	path text DEFAULT '$',
+	skip_invalid boolean DEFAULT false)
+RETURNS TABLE (
+	key text,
+	document jsonb)
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100000;
+
+COMMENT ON FUNCTION redis_json_scan(name, text, text, boolean) IS
+'the documents of Redis whose keys match a pattern, in order of the keys';
+
+CREATE FUNCTION redis_hash_scan(
+	server name,
+	pattern text DEFAULT '*',
+	skip_invalid boolean DEFAULT false)
+RETURNS TABLE (
+	key text,
+	fields jsonb)
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100000;
+
+COMMENT ON FUNCTION redis_hash_scan(name, text, boolean) IS
+'the hashes of Redis whose keys match a pattern, in order of the keys';
+
 -- What writes to Redis, or stops who does, is for whom it is granted to
 
 REVOKE ALL ON FUNCTION redis_json_export(text, text, int, name, name, text, text[], boolean, interval, name, int, text, bigint, interval, int, text, boolean) FROM PUBLIC;
@@ -272,3 +311,6 @@ REVOKE ALL ON FUNCTION redis_export_wait(bigint, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_cancel(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_set_rate(bigint, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_command(name, "any") FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_scan(name, text, text, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_json_scan(name, text, text, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_hash_scan(name, text, boolean) FROM PUBLIC;

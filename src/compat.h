@@ -26,6 +26,7 @@
 #include "utils/acl.h"
 #include "utils/guc_tables.h"
 #include "utils/memutils.h"
+#include "utils/tuplesort.h"
 #include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 150000
@@ -123,6 +124,19 @@ rexp_guc_variables(int *count)
 #else
 	*count = GetNumConfigOptions();
 	return get_guc_variables();
+#endif
+}
+
+/* The next value of a sort, palloc'd; false at its end. */
+static inline bool
+rexp_tuplesort_getdatum(Tuplesortstate *sort, Datum *value)
+{
+	bool		isnull;
+
+#if PG_VERSION_NUM >= 160000
+	return tuplesort_getdatum(sort, true, true, value, &isnull, NULL);
+#else
+	return tuplesort_getdatum(sort, true, value, &isnull, NULL);
 #endif
 }
 

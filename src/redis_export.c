@@ -40,6 +40,9 @@ PG_FUNCTION_INFO_V1(redis_export_cancel);
 PG_FUNCTION_INFO_V1(redis_export_set_rate);
 PG_FUNCTION_INFO_V1(redis_export_wait);
 PG_FUNCTION_INFO_V1(redis_command);
+PG_FUNCTION_INFO_V1(redis_scan);
+PG_FUNCTION_INFO_V1(redis_json_scan);
+PG_FUNCTION_INFO_V1(redis_hash_scan);
 
 extern PGDLLEXPORT void _PG_init(void);
 
@@ -197,6 +200,43 @@ redis_command(PG_FUNCTION_ARGS)
 				 errhint("Give its words one by one, as in redis_command('redis', 'GET', 'key').")));
 	PG_RETURN_DATUM(rexp_command(NameStr(*PG_GETARG_NAME(0)), nwords, words,
 								 types, nulls));
+}
+
+/*
+ * redis_scan(server name, pattern text, type text, skip_invalid boolean)
+ *	  returns setof text
+ * redis_json_scan(server name, pattern text, path text, skip_invalid boolean)
+ *	  returns setof (key text, document jsonb)
+ * redis_hash_scan(server name, pattern text, skip_invalid boolean)
+ *	  returns setof (key text, fields jsonb)
+ */
+static Datum
+run_scan(FunctionCallInfo fcinfo, RexpScanKind kind)
+{
+	RexpArguments arguments;
+	RexpScanOptions options;
+
+	rexp_arguments_init(&arguments, fcinfo);
+	rexp_scan_arguments(&arguments, kind, &options);
+	return rexp_scan(fcinfo, &options);
+}
+
+Datum
+redis_scan(PG_FUNCTION_ARGS)
+{
+	return run_scan(fcinfo, REXP_SCAN_KEYS);
+}
+
+Datum
+redis_json_scan(PG_FUNCTION_ARGS)
+{
+	return run_scan(fcinfo, REXP_SCAN_JSON);
+}
+
+Datum
+redis_hash_scan(PG_FUNCTION_ARGS)
+{
+	return run_scan(fcinfo, REXP_SCAN_HASH);
 }
 
 /* The validator of the foreign data wrapper: (options text[], catalog oid) */

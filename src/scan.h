@@ -1,0 +1,32 @@
+/*-------------------------------------------------------------------------
+ *
+ * scan.h
+ *	  The keys that Redis holds, and their values, as rows.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_SCAN_H
+#define REDIS_EXPORT_SCAN_H
+
+#include "fmgr.h"
+
+typedef enum RexpScanKind
+{
+	REXP_SCAN_KEYS,
+	REXP_SCAN_JSON,				/* keys and documents */
+	REXP_SCAN_HASH				/* keys and fields */
+} RexpScanKind;
+
+typedef struct RexpScanOptions
+{
+	RexpScanKind kind;
+	const char *server;
+	const char *pattern;		/* as in SCAN MATCH, in UTF-8 */
+	const char *type;			/* as in SCAN TYPE, or NULL */
+	const char *path;			/* of documents, in UTF-8 */
+	bool		skip_invalid;	/* leave out keys that are no text */
+} RexpScanOptions;
+
+extern Datum rexp_scan(FunctionCallInfo fcinfo, const RexpScanOptions *options);
+
+#endif							/* REDIS_EXPORT_SCAN_H */
