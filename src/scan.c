@@ -59,7 +59,7 @@ typedef struct Lot
 	int			used;
 } Lot;
 
-typedef struct KeyScan
+struct RexpScan
 {
 	RexpScanOptions options;
 	MemoryContext context;		/* of all that lives as long as the scan */
@@ -71,13 +71,14 @@ typedef struct KeyScan
 	bool		at_end;			/* of the sort */
 	Lot		   *lot;			/* whose rows are handed out */
 	Lot		   *next;			/* whose values are on their way */
-} KeyScan;
+};
+
 
 /* The end of the scan, however it comes: by the reset of its context. */
 static void
 close_scan(void *arg)
 {
-	KeyScan	   *scan = arg;
+	RexpScan	   *scan = arg;
 	Lot		   *lots[] = {scan->lot, scan->next};
 
 	for (int i = 0; i < scan->nnodes; i++)
@@ -97,7 +98,7 @@ close_scan(void *arg)
  */
 
 static void
-add_node(KeyScan *scan, const RexpLinkOptions *options)
+add_node(RexpScan *scan, const RexpLinkOptions *options)
 {
 	ScanNode	   *node = &scan->nodes[scan->nnodes];
 
@@ -120,7 +121,7 @@ open_node(ScanNode *node)
 
 /* Is this a node of a cluster?  Then get the map, or raise an error. */
 static bool
-find_cluster(KeyScan *scan, const RexpLinkOptions *options)
+find_cluster(RexpScan *scan, const RexpLinkOptions *options)
 {
 	RexpError	error;
 	RexpAnswer	answer;
@@ -144,7 +145,7 @@ find_cluster(KeyScan *scan, const RexpLinkOptions *options)
 
 /* Connect to the Redis of the options, or to all masters of the cluster. */
 static void
-open_nodes(KeyScan *scan)
+open_nodes(RexpScan *scan)
 {
 	RexpLinkOptions *options = rexp_link_options(scan->options.server, GetUserId(), NULL);
 	RexpLinkOptions node;
@@ -187,7 +188,7 @@ receive(ScanNode *node)
  */
 
 static void
-request_page(KeyScan *scan, ScanNode *node, const char *cursor)
+request_page(RexpScan *scan, ScanNode *node, const char *cursor)
 {
 	const char *type = scan->options.type;
 
@@ -218,7 +219,7 @@ make_bytea(const char *bytes, size_t len)
 
 /* Put the keys of a page into the sort. */
 static void
-take_page(KeyScan *scan, const redisReply *keys)
+take_page(RexpScan *scan, const redisReply *keys)
 {
 	for (size_t i = 0; i < keys->elements; i++)
 	{
@@ -252,7 +253,7 @@ check_page(const redisReply *reply)
  * while Redis is at that one.  cursor is where it goes on, "0" at the end.
  */
 static void
-handle_page(KeyScan *scan, ScanNode *node, const redisReply *reply, char *cursor,
+handle_page(RexpScan *scan, ScanNode *node, const redisReply *reply, char *cursor,
 			size_t size)
 {
 	RexpError	error;
@@ -274,7 +275,7 @@ handle_page(KeyScan *scan, ScanNode *node, const redisReply *reply, char *cursor
 
 /* Wait for a page and take it; the reply is freed in any case. */
 static void
-read_page(KeyScan *scan, ScanNode *node, char *cursor, size_t size)
+read_page(RexpScan *scan, ScanNode *node, char *cursor, size_t size)
 {
 	redisReply *reply = receive(node);
 
@@ -291,7 +292,7 @@ read_page(KeyScan *scan, ScanNode *node, char *cursor, size_t size)
 
 /* Read all keys of a node. */
 static void
-scan_node(KeyScan *scan, ScanNode *node)
+scan_node(RexpScan *scan, ScanNode *node)
 {
 	char		cursor[32] = "0";
 
@@ -304,7 +305,7 @@ scan_node(KeyScan *scan, ScanNode *node)
 
 /* The next key of the sort that differs from the last, palloc'd; NULL at the end. */
 static bytea *
-next_key(KeyScan *scan, const bytea *last)
+next_key(RexpScan *scan, const bytea *last)
 {
 	Datum		datum;
 
@@ -326,7 +327,7 @@ next_key(KeyScan *scan, const bytea *last)
  */
 
 static void
-request_value(KeyScan *scan, ScanNode *node, const bytea *key)
+request_value(RexpScan *scan, ScanNode *node, const bytea *key)
 {
 	bool		json = scan->options.kind == REXP_SCAN_JSON;
 
@@ -339,7 +340,7 @@ request_value(KeyScan *scan, ScanNode *node, const bytea *key)
 
 /* The number of the node that has a key; an error if there is none. */
 static int
-node_of(const KeyScan *scan, const bytea *key)
+node_of(const RexpScan *scan, const bytea *key)
 {
 	int			node;
 
@@ -355,7 +356,7 @@ node_of(const KeyScan *scan, const bytea *key)
 
 /* Fill a lot with the next keys, and ask for their values. */
 static void
-fill_lot(KeyScan *scan, Lot *lot)
+fill_lot(RexpScan *scan, Lot *lot)
 {
 	const bytea *last = scan->lot->nkeys > 0 ? scan->lot->keys[scan->lot->nkeys - 1] : NULL;
 
@@ -394,7 +395,7 @@ fill_lot(KeyScan *scan, Lot *lot)
 
 /* The value of the next key of a lot, which is the caller's. */
 static redisReply *
-next_value(KeyScan *scan, Lot *lot)
+next_value(RexpScan *scan, Lot *lot)
 {
 	ScanNode	   *node = &scan->nodes[lot->nodes[lot->used]];
 	redisReply *reply = receive(node);
@@ -407,7 +408,7 @@ next_value(KeyScan *scan, Lot *lot)
 
 /* The lot is through: the next one takes its place. */
 static void
-turn_lots(KeyScan *scan)
+turn_lots(RexpScan *scan)
 {
 	Lot		   *done = scan->lot;
 	bytea	   *last = done->nkeys > 0 ? done->keys[done->nkeys - 1] : NULL;
@@ -428,7 +429,7 @@ turn_lots(KeyScan *scan)
 
 /* A key as text; NULL if it is to be left out. */
 static char *
-key_text(const KeyScan *scan, const bytea *key)
+key_text(const RexpScan *scan, const bytea *key)
 {
 	char	   *text = rexp_reply_text(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
 
@@ -480,74 +481,45 @@ json_value(const redisReply *reply, StringInfo json)
 }
 
 /*
- * The value of the next key as jsonb, or false if it is not there any more.  Errors
- * that are no matter of this key are raised.
+ * rexp_scan_next
+ *	  The next key, and its value as Redis answers, which the caller frees; NULL at
+ *	  the end, and *value is NULL if only keys are asked for.
+ *
+ * The key is good until the next call.
  */
-static bool
-read_value(KeyScan *scan, Lot *lot, Datum *value)
+const bytea *
+rexp_scan_next(RexpScan *scan, redisReply **value)
 {
-	redisReply *volatile reply = next_value(scan, lot);
-	volatile bool there = false;
-	StringInfoData json;
-	RexpError	error;
+	MemoryContext old = MemoryContextSwitchTo(scan->context);
+	Lot		   *lot;
 
-	initStringInfo(&json);
-	PG_TRY();
-	{
-		/* another type by now is as good as gone */
-		if (reply->type == REDIS_REPLY_ERROR)
-		{
-			(void) rexp_answer_to(reply->str, reply->len, &error);
-			if (error.sqlstate != ERRCODE_WRONG_OBJECT_TYPE)
-				rexp_error_raise(&error);
-		}
-		there = scan->options.kind == REXP_SCAN_JSON ?
-			json_value(reply, &json) : hash_value(reply, &json);
-	}
-	PG_FINALLY();
-	{
-		freeReplyObject(reply);
-	}
-	PG_END_TRY();
-	if (there)
-		*value = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
-	return there;
+	CHECK_FOR_INTERRUPTS();
+	if (scan->lot->used == scan->lot->nkeys)
+		turn_lots(scan);
+	lot = scan->lot;
+	*value = NULL;
+	if (lot->nkeys > 0 && scan->options.kind != REXP_SCAN_KEYS)
+		*value = next_value(scan, lot);
+	MemoryContextSwitchTo(old);
+	return lot->nkeys > 0 ? lot->keys[lot->used++] : NULL;
 }
 
-/* Go to the next row, in the current memory context.  False at the end. */
-static bool
-next_row(KeyScan *scan, char **key, Datum *value)
+/* Let go of the sort; the rest goes with the memory context. */
+void
+rexp_scan_end(RexpScan *scan)
 {
-	for (;;)
-	{
-		Lot		   *lot = scan->lot;
-		bool		there = true;
-
-		if (lot->used == lot->nkeys)
-		{
-			MemoryContext old = MemoryContextSwitchTo(scan->context);
-
-			turn_lots(scan);
-			MemoryContextSwitchTo(old);
-			if (scan->lot->nkeys == 0)
-				return false;
-			continue;
-		}
-		CHECK_FOR_INTERRUPTS();
-		if (scan->options.kind != REXP_SCAN_KEYS)
-			there = read_value(scan, lot, value);
-		*key = there ? key_text(scan, lot->keys[lot->used]) : NULL;
-		lot->used++;
-		if (*key != NULL)
-			return true;
-	}
+	tuplesort_end(scan->sort);
 }
 
-/* Read the keys, and be ready to hand out rows. */
-static KeyScan *
-begin_scan(const RexpScanOptions *options)
+/*
+ * rexp_scan_begin
+ *	  Connect, read the keys, and be ready to hand them out, with all that it takes in
+ *	  the current memory context: its reset closes the connections.
+ */
+RexpScan *
+rexp_scan_begin(const RexpScanOptions *options)
 {
-	KeyScan	   *scan = palloc0(sizeof(KeyScan));
+	RexpScan	   *scan = palloc0(sizeof(RexpScan));
 
 	scan->options = *options;
 	scan->context = CurrentMemoryContext;
@@ -572,6 +544,58 @@ begin_scan(const RexpScanOptions *options)
 }
 
 /*
+ * The value of a key as jsonb, or false if it is not there any more.  The reply is
+ * freed.  Errors that are no matter of this key are raised.
+ */
+static bool
+read_value(RexpScanKind kind, redisReply *reply, Datum *value)
+{
+	volatile bool there = false;
+	StringInfoData json;
+	RexpError	error;
+
+	initStringInfo(&json);
+	PG_TRY();
+	{
+		/* another type by now is as good as gone */
+		if (reply->type == REDIS_REPLY_ERROR)
+		{
+			(void) rexp_answer_to(reply->str, reply->len, &error);
+			if (error.sqlstate != ERRCODE_WRONG_OBJECT_TYPE)
+				rexp_error_raise(&error);
+		}
+		there = kind == REXP_SCAN_JSON ?
+			json_value(reply, &json) : hash_value(reply, &json);
+	}
+	PG_FINALLY();
+	{
+		freeReplyObject(reply);
+	}
+	PG_END_TRY();
+	if (there)
+		*value = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
+	return there;
+}
+
+/* Go to the next row, in the current memory context.  False at the end. */
+static bool
+next_row(RexpScan *scan, char **key, Datum *value)
+{
+	const bytea *bytes;
+	redisReply *reply;
+
+	while ((bytes = rexp_scan_next(scan, &reply)) != NULL)
+	{
+		if (reply != NULL && !read_value(scan->options.kind, reply, value))
+			continue;
+		*key = key_text(scan, bytes);
+		if (*key != NULL)
+			return true;
+	}
+	return false;
+}
+
+/*
  * rexp_scan
  *	  A row for each call, as functions that return sets do it: (key), or (key,
  *	  value).  The strings of the options lie in the current context.
@@ -580,7 +604,7 @@ Datum
 rexp_scan(FunctionCallInfo fcinfo, const RexpScanOptions *options)
 {
 	FuncCallContext *call;
-	KeyScan	   *scan;
+	RexpScan	   *scan;
 	char	   *key;
 	Datum		value;
 
@@ -597,14 +621,14 @@ rexp_scan(FunctionCallInfo fcinfo, const RexpScanOptions *options)
 		copy.path = options->path ? pstrdup(options->path) : NULL;
 		if (options->kind != REXP_SCAN_KEYS)
 			(void) get_call_result_type(fcinfo, NULL, &call->tuple_desc);
-		call->user_fctx = begin_scan(&copy);
+		call->user_fctx = rexp_scan_begin(&copy);
 		MemoryContextSwitchTo(old);
 	}
 	call = SRF_PERCALL_SETUP();
 	scan = call->user_fctx;
 	if (!next_row(scan, &key, &value))
 	{
-		tuplesort_end(scan->sort);
+		rexp_scan_end(scan);
 		SRF_RETURN_DONE(call);
 	}
 	if (options->kind == REXP_SCAN_KEYS)

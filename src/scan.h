@@ -8,6 +8,7 @@
 #ifndef REDIS_EXPORT_SCAN_H
 #define REDIS_EXPORT_SCAN_H
 
+#include "compat.h"
 #include "fmgr.h"
 
 typedef enum RexpScanKind
@@ -27,6 +28,11 @@ typedef struct RexpScanOptions
 	bool		skip_invalid;	/* leave out keys that are no text */
 } RexpScanOptions;
 
+typedef struct RexpScan RexpScan;
+
+extern RexpScan *rexp_scan_begin(const RexpScanOptions *options);
+extern const bytea *rexp_scan_next(RexpScan *scan, redisReply **value);
+extern void rexp_scan_end(RexpScan *scan);
 extern Datum rexp_scan(FunctionCallInfo fcinfo, const RexpScanOptions *options);
 
 #endif							/* REDIS_EXPORT_SCAN_H */
