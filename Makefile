@@ -12,6 +12,7 @@ OBJS = \
 	src/block.o \
 	src/cluster.o \
 	src/command.o \
+	src/digest.o \
 	src/document.o \
 	src/encode.o \
 	src/encode_command.o \
@@ -22,6 +23,7 @@ OBJS = \
 	src/fill.o \
 	src/job.o \
 	src/json_check.o \
+	src/key_shape.o \
 	src/lane.o \
 	src/ledger.o \
 	src/link.o \
@@ -43,6 +45,7 @@ OBJS = \
 	src/value.o \
 	src/vector.o \
 	src/verb.o \
+	src/verify.o \
 	src/waiter.o \
 	src/window.o \
 	src/worker.o
@@ -51,7 +54,7 @@ PGFILEDESC = "redis_export - exports the rows of a query to Redis"
 EXTENSION = redis_export
 DATA = redis_export--1.0.sql
 
-REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command scan privileges
+REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command scan verify privileges
 
 # hiredis: the machine's if it is 1.4 or later, else the one that `make deps` has built here, else the machine's as it is. Without
 # hiredis_ssl and OpenSSL the extension has no TLS. Or all by hand: HIREDIS_CFLAGS=... HIREDIS_LIBS=... [HIREDIS_TLS=yes].

@@ -226,6 +226,41 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION redis_export_preview(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean, int) IS
 'the commands that redis_command_export would send for its first rows';
 
+CREATE FUNCTION redis_export_verify(
+	query text,
+	key_template text,
+	batch int DEFAULT 500,
+	server name DEFAULT 'redis',
+	value name DEFAULT NULL,
+	path text DEFAULT '$',
+	exclude text[] DEFAULT NULL,
+	merge boolean DEFAULT false,
+	replace boolean DEFAULT false,
+	ttl interval DEFAULT NULL,
+	ttl_column name DEFAULT NULL,
+	rate int DEFAULT NULL,
+	on_error text DEFAULT 'stop',
+	reject_limit bigint DEFAULT NULL,
+	retry_timeout interval DEFAULT '5 min',
+	wait_replicas int DEFAULT 0,
+	wait_index text DEFAULT NULL,
+	wait boolean DEFAULT true,
+	type text DEFAULT 'json',
+	examples int DEFAULT 10,
+	OUT expected bigint,
+	OUT missing bigint,
+	OUT different bigint,
+	OUT extra bigint,
+	OUT missing_keys text[],
+	OUT different_keys text[],
+	OUT extra_keys text[])
+RETURNS record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_export_verify(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, text, int) IS
+'compare what Redis holds with what an export of documents or hashes would write';
+
 CREATE FUNCTION redis_export_wait(job bigint, timeout interval DEFAULT NULL)
 RETURNS redis_export_progress
 AS 'MODULE_PATHNAME'
@@ -306,6 +341,7 @@ REVOKE ALL ON FUNCTION redis_hash_export(text, text, int, name, text[], boolean,
 REVOKE ALL ON FUNCTION redis_command_export(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_preview(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, text, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_preview(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_verify(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, text, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_failures(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_wait(bigint, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_cancel(bigint) FROM PUBLIC;

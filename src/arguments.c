@@ -314,6 +314,19 @@ rexp_preview_kind(RexpArguments *arguments)
 	return kind;
 }
 
+/* Raise an error if an export does not write whole values, which can be compared. */
+void
+rexp_refuse_partial(const RexpJob *job)
+{
+	if (job->encoding.kind == REXP_EXPORT_JSON &&
+		(job->encoding.merge || strcmp(job->encoding.path, "$") != 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot verify parts of documents"),
+				 errdetail("With %s an export does not write whole documents.",
+						   job->encoding.merge ? "merge" : "a path other than $")));
+}
+
 /* The arguments of a scan, in the current memory context. */
 void
 rexp_scan_arguments(RexpArguments *arguments, RexpScanKind kind,

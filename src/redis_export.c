@@ -21,6 +21,7 @@
 #include "progress.h"
 #include "server_options.h"
 #include "utils/guc.h"
+#include "verify.h"
 
 #ifdef PG_MODULE_MAGIC_EXT
 PG_MODULE_MAGIC_EXT(.name = "redis_export",.version = "1.0");
@@ -33,6 +34,7 @@ PG_FUNCTION_INFO_V1(redis_json_export);
 PG_FUNCTION_INFO_V1(redis_hash_export);
 PG_FUNCTION_INFO_V1(redis_command_export);
 PG_FUNCTION_INFO_V1(redis_export_preview);
+PG_FUNCTION_INFO_V1(redis_export_verify);
 PG_FUNCTION_INFO_V1(redis_export_jobs);
 PG_FUNCTION_INFO_V1(redis_export_job_nodes);
 PG_FUNCTION_INFO_V1(redis_export_failures);
@@ -116,6 +118,26 @@ redis_export_preview(PG_FUNCTION_ARGS)
 	rows = rexp_integer_argument(&arguments, "rows", 1, PG_INT32_MAX);
 	rexp_preview(&job, rows, fcinfo);
 	return (Datum) 0;
+}
+
+/*
+ * redis_export_verify(query text, key_template text, ..., type text, examples int)
+ *	  returns (expected, missing, different, extra, and keys of these)
+ */
+Datum
+redis_export_verify(PG_FUNCTION_ARGS)
+{
+	RexpArguments arguments;
+	RexpJob		job;
+	RexpExportKind kind;
+	int			examples;
+
+	rexp_arguments_init(&arguments, fcinfo);
+	kind = rexp_preview_kind(&arguments);
+	rexp_export_arguments(&arguments, kind, &job);
+	rexp_refuse_partial(&job);
+	examples = (int) rexp_integer_argument(&arguments, "examples", 0, 100000);
+	PG_RETURN_DATUM(rexp_verify(&job, examples, fcinfo));
 }
 
 /* The rows of the view redis_export_progress. */

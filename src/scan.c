@@ -54,8 +54,6 @@ typedef struct Lot
 	int			nkeys;
 	bytea	   *keys[LOT];
 	int16		nodes[LOT];		/* who has it */
-	redisReply *values[LOT];	/* NULL before it came, and after it was used */
-	int			received;
 	int			used;
 } Lot;
 
@@ -71,6 +69,7 @@ struct RexpScan
 	bool		at_end;			/* of the sort */
 	Lot		   *lot;			/* whose rows are handed out */
 	Lot		   *next;			/* whose values are on their way */
+	redisReply *value;			/* that was handed out last, or NULL */
 };
 
 
@@ -79,18 +78,11 @@ static void
 close_scan(void *arg)
 {
 	RexpScan	   *scan = arg;
-	Lot		   *lots[] = {scan->lot, scan->next};
 
 	for (int i = 0; i < scan->nnodes; i++)
 		rexp_link_close(scan->nodes[i].link);
-	for (size_t i = 0; i < lengthof(lots); i++)
-	{
-		for (int j = 0; lots[i] != NULL && j < lots[i]->nkeys; j++)
-		{
-			if (lots[i]->values[j] != NULL)
-				freeReplyObject(lots[i]->values[j]);
-		}
-	}
+	if (scan->value != NULL)
+		freeReplyObject(scan->value);
 }
 
 /*
@@ -360,7 +352,7 @@ fill_lot(RexpScan *scan, Lot *lot)
 {
 	const bytea *last = scan->lot->nkeys > 0 ? scan->lot->keys[scan->lot->nkeys - 1] : NULL;
 
-	lot->nkeys = lot->received = lot->used = 0;
+	lot->nkeys = lot->used = 0;
 	while (lot->nkeys < LOT)
 	{
 		bytea	   *key = next_key(scan, last);
@@ -368,7 +360,6 @@ fill_lot(RexpScan *scan, Lot *lot)
 		if (key == NULL)
 			break;
 		lot->keys[lot->nkeys] = key;
-		lot->values[lot->nkeys] = NULL;
 		lot->nodes[lot->nkeys] = (int16) node_of(scan, key);
 		lot->nkeys++;
 		last = key;
@@ -482,13 +473,13 @@ json_value(const redisReply *reply, StringInfo json)
 
 /*
  * rexp_scan_next
- *	  The next key, and its value as Redis answers, which the caller frees; NULL at
- *	  the end, and *value is NULL if only keys are asked for.
+ *	  The next key, and its value as Redis answers; NULL at the end, and *value is
+ *	  NULL if only keys are asked for.
  *
- * The key is good until the next call.
+ * Both are good until the next call.
  */
 const bytea *
-rexp_scan_next(RexpScan *scan, redisReply **value)
+rexp_scan_next(RexpScan *scan, const redisReply **value)
 {
 	MemoryContext old = MemoryContextSwitchTo(scan->context);
 	Lot		   *lot;
@@ -497,9 +488,12 @@ rexp_scan_next(RexpScan *scan, redisReply **value)
 	if (scan->lot->used == scan->lot->nkeys)
 		turn_lots(scan);
 	lot = scan->lot;
-	*value = NULL;
+	if (scan->value != NULL)
+		freeReplyObject(scan->value);
+	scan->value = NULL;
 	if (lot->nkeys > 0 && scan->options.kind != REXP_SCAN_KEYS)
-		*value = next_value(scan, lot);
+		scan->value = next_value(scan, lot);
+	*value = scan->value;
 	MemoryContextSwitchTo(old);
 	return lot->nkeys > 0 ? lot->keys[lot->used++] : NULL;
 }
@@ -544,37 +538,28 @@ rexp_scan_begin(const RexpScanOptions *options)
 }
 
 /*
- * The value of a key as jsonb, or false if it is not there any more.  The reply is
- * freed.  Errors that are no matter of this key are raised.
+ * The value of a key as jsonb, or false if it is not there any more.  Errors that are
+ * no matter of this key are raised.
  */
 static bool
-read_value(RexpScanKind kind, redisReply *reply, Datum *value)
+read_value(RexpScanKind kind, const redisReply *reply, Datum *value)
 {
-	volatile bool there = false;
 	StringInfoData json;
 	RexpError	error;
 
-	initStringInfo(&json);
-	PG_TRY();
+	if (reply->type == REDIS_REPLY_ERROR)
 	{
 		/* another type by now is as good as gone */
-		if (reply->type == REDIS_REPLY_ERROR)
-		{
-			(void) rexp_answer_to(reply->str, reply->len, &error);
-			if (error.sqlstate != ERRCODE_WRONG_OBJECT_TYPE)
-				rexp_error_raise(&error);
-		}
-		there = kind == REXP_SCAN_JSON ?
-			json_value(reply, &json) : hash_value(reply, &json);
+		(void) rexp_answer_to(reply->str, reply->len, &error);
+		if (error.sqlstate != ERRCODE_WRONG_OBJECT_TYPE)
+			rexp_error_raise(&error);
+		return false;
 	}
-	PG_FINALLY();
-	{
-		freeReplyObject(reply);
-	}
-	PG_END_TRY();
-	if (there)
-		*value = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
-	return there;
+	initStringInfo(&json);
+	if (kind == REXP_SCAN_JSON ? !json_value(reply, &json) : !hash_value(reply, &json))
+		return false;
+	*value = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
+	return true;
 }
 
 /* Go to the next row, in the current memory context.  False at the end. */
@@ -582,7 +567,7 @@ static bool
 next_row(RexpScan *scan, char **key, Datum *value)
 {
 	const bytea *bytes;
-	redisReply *reply;
+	const redisReply *reply;
 
 	while ((bytes = rexp_scan_next(scan, &reply)) != NULL)
 	{

@@ -31,7 +31,7 @@ typedef struct RexpScanOptions
 typedef struct RexpScan RexpScan;
 
 extern RexpScan *rexp_scan_begin(const RexpScanOptions *options);
-extern const bytea *rexp_scan_next(RexpScan *scan, redisReply **value);
+extern const bytea *rexp_scan_next(RexpScan *scan, const redisReply **value);
 extern void rexp_scan_end(RexpScan *scan);
 extern Datum rexp_scan(FunctionCallInfo fcinfo, const RexpScanOptions *options);
 
