@@ -654,7 +654,8 @@ not_secured(RexpLink *link, const char *hint, RexpError *error)
  * secure
  *	  Have a handshake of TLS on the connection, within connect_timeout.
  *
- * What is refused will be refused again.
+ * What is refused is FATAL, with the SQLSTATE of a connection that could not be
+ * made: who had one to this server before may still try again.
  */
 static RexpAnswer
 secure(RexpLink *link, RexpError *error)
@@ -996,7 +997,7 @@ handshake(RexpLink *link, RexpError *error)
 RexpAnswer
 rexp_link_connect(RexpLink *link, RexpError *error)
 {
-	const bool	with_tls = link->options.tls.enabled;
+	bool		with_tls = link->options.tls.enabled;
 	RexpAnswer	answer;
 
 	rexp_link_close(link);

@@ -350,12 +350,17 @@ rexp_tls_handshake(RexpTls *tls)
 	}
 }
 
-/* Have hiredis send what it holds.  False after a failure. */
+/*
+ * Have hiredis send what it holds.  False after a failure, also one before, of
+ * which the reason stays.
+ */
 static bool
 flush(RexpTls *tls)
 {
 	int			done = 1;
 
+	if (tls->context->err != 0)
+		return false;
 	forget_errors();
 	if (redisBufferWrite(tls->context, &done) != REDIS_OK)
 	{
@@ -379,8 +384,7 @@ rexp_tls_send(RexpTls *tls, const char *bytes, size_t len)
 {
 	size_t		taken = 0;
 
-	/* what has failed before fails again, for the same reason */
-	if (tls->context->err != 0 || (tls->unsent && !flush(tls)))
+	if (!flush(tls))
 		return -1;
 	while (taken < len && !tls->unsent)
 	{
