@@ -383,11 +383,11 @@ subtest "PostgreSQL's own TLS" => sub {
 			SELECT redis_command('$good', 'PING');
 			SELECT redis_command('$bad', 'PING');
 			SELECT redis_command('$bad', 'PING');
-			SELECT redis_command('$good', 'CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'no');
+			SELECT redis_command('$good', 'CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'no')::int > 0;
 			SELECT length(repeat('x', 1000000));
 			SELECT redis_command('$good', 'PING');",
 		'>', \$out, '2>', \$err);
-	is($out, qq{t\n"PONG"\n1\n1000000\n"PONG"\n}, 'both at once');
+	is($out, qq{t\n"PONG"\nt\n1000000\n"PONG"\n}, 'both at once');
 	is(() = $err =~ /ERROR:  could not connect to Redis server "$bad" .* with TLS: certificate verify failed/g, 2, "and one's errors are not the other's")
 		or diag $err;
 };
