@@ -78,12 +78,21 @@ rexp_key_slot(const char *key, size_t len)
 	return crc16(key, len) & (REXP_SLOTS - 1);
 }
 
-/* The number of the node at this address, which may be new; -1: too many. */
+/*
+ * rexp_cluster_node
+ *	  The number of the node at this address, which may be new; -1: too many, or no
+ *	  address to be followed.
+ *
+ * A path would be that of a socket, which only superusers may choose: Redis is not
+ * one to send us there.
+ */
 int
 rexp_cluster_node(RexpCluster *cluster, const char *host, int port)
 {
 	RexpNode   *node;
 
+	if (host[0] == '/' || host[0] == '\0')
+		return -1;
 	for (int i = 0; i < cluster->nnodes; i++)
 	{
 		if (cluster->nodes[i].port == port &&
@@ -235,5 +244,5 @@ rexp_cluster_redirection(const char *text, const char *asked_host, int *slot,
 		strlcpy(host, asked_host, size);
 	else
 		strlcpy(host, at, Min(size, (size_t) (colon - at) + 1));
-	return host[0] != '?';
+	return host[0] != '?' && host[0] != '/' && host[0] != '\0';
 }

@@ -305,7 +305,8 @@ wait_for_end(Launch *launch, RexpJobStatus *status, MemoryContext scratch)
 			ereport(WARNING,
 					(errcode(status->error.sqlstate),
 					 errmsg("export job " INT64_FORMAT " tries again: %s",
-							status->job, status->error.message)));
+							status->job, status->error.message),
+					 status->error.hint[0] ? errhint("%s", status->error.hint) : 0));
 			told_of_trouble = true;
 		}
 

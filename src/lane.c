@@ -131,7 +131,7 @@ static void
 settle_done(RexpLane *lane, RexpBatch *batch, RexpRow *row)
 {
 	rexp_window_settle(&lane->window, batch, row, REXP_ROW_DONE);
-	if (!row->counted)
+	if (!row->counted && !row->echo)
 	{
 		row->counted = true;
 		lane->traffic->ledger.counters.rows_written++;
@@ -147,6 +147,8 @@ static void
 settle_failed(RexpLane *lane, RexpBatch *batch, RexpRow *row, const RexpError *error)
 {
 	rexp_window_settle(&lane->window, batch, row, REXP_ROW_FAILED);
+	if (row->echo)
+		return;
 	if (row->counted)
 	{
 		/* it went well before it was sent again; what counts is the last word */
@@ -429,7 +431,7 @@ refuse(RexpLane *lane, const RexpFlight *flight, RexpRow *row, RexpAnswer answer
 
 		/* what was asked before may be there */
 		row->in_doubt |= expiring;
-		row->state = expiring && !lane->traffic->options.verb.repeatable ?
+		row->state = expiring && (row->only_expiry || !lane->traffic->options.verb.repeatable) ?
 			REXP_ROW_WRITTEN : REXP_ROW_REFUSED;
 	}
 	if (answer == REXP_ANSWER_FATAL)
@@ -445,7 +447,8 @@ refuse(RexpLane *lane, const RexpFlight *flight, RexpRow *row, RexpAnswer answer
  *
  * After MOVED all that is still here of the slot has to go there, in order.  After
  * ASK only this row does: for rows with the same key that come behind it the
- * answer is the same.
+ * answer is the same.  (It is not if the move of the slot is given up after that: what
+ * its new node has taken by then is lost to the cluster anyway.)
  */
 static void
 redirected(RexpLane *lane, const RexpFlight *flight, RexpRow *row,
@@ -458,10 +461,10 @@ redirected(RexpLane *lane, const RexpFlight *flight, RexpRow *row,
 
 	if (ask)
 	{
-		/* to be sent anew, or only its expiry if it must not be */
+		/* once written, it might hit a later row if it were again */
 		row->in_doubt |= flight->kind == REXP_FLIGHT_EXPIRIES;
-		row->state = flight->kind == REXP_FLIGHT_EXPIRIES &&
-			!traffic->options.verb.repeatable ? REXP_ROW_WRITTEN : REXP_ROW_WAITING;
+		row->state = flight->kind == REXP_FLIGHT_EXPIRIES ?
+			REXP_ROW_WRITTEN : REXP_ROW_WAITING;
 	}
 	if (!traffic->redirect(traffic->arg, lane, ask ? answer : REXP_ANSWER_MOVED, text,
 						   flight->batch, row))
@@ -809,8 +812,15 @@ keep_history(RexpTraffic *traffic, const char *history)
 static bool
 took_over(const RexpLane *lane, const RexpServerInfo *info)
 {
-	return !info->is_replica && strcmp(info->run_id, lane->run_id) != 0 &&
-		info->history_before[0] != '\0' &&
+	bool		older = info->uptime >= 0 && info->uptime >
+		(GetCurrentTimestamp() - lane->last_byte) / 1000000 + 1;
+
+	if (info->is_replica || info->run_id[0] == '\0' || strcmp(info->run_id, lane->run_id) == 0)
+		return false;
+	/* one that was started since is the one before, started anew */
+	if (lane->known && lane->run_id[0] != '\0')
+		return older;
+	return info->history_before[0] != '\0' &&
 		is_known_history(lane->traffic, info->history_before);
 }
 
@@ -1030,17 +1040,12 @@ rexp_lane_has_rows(const RexpLane *lane)
 bool
 rexp_lane_queue(RexpLane *lane)
 {
-	int			open;
-
 	if (!lane->due)
 		return true;
 	if (rexp_window_is_full(&lane->window))
 		return false;
-	open = rexp_window_filling(&lane->window)->open;
 	rexp_window_queue(&lane->window);
 	lane->due = false;
-	if (open == 0)
-		advance(lane);			/* its rows have been handed over: let go of it */
 	return true;
 }
 
@@ -1049,6 +1054,13 @@ void
 rexp_lane_go_on(RexpLane *lane)
 {
 	lane->flow = rexp_link_is_open(lane->link) ? REXP_FLOW_OPEN : REXP_FLOW_CONNECT;
+}
+
+/* The connection was found to be lost, with nothing on its way. */
+void
+rexp_lane_lost(RexpLane *lane, const RexpError *why)
+{
+	connection_lost(lane, why, false);
 }
 
 /* There is nobody to send the rows to: look again after a while. */

@@ -99,6 +99,7 @@ extern bool rexp_lane_has_rows(const RexpLane *lane);
 extern void rexp_lane_go_on(RexpLane *lane);
 extern void rexp_lane_wait_for_node(RexpLane *lane, const RexpError *why,
 									bool reconnect);
+extern void rexp_lane_lost(RexpLane *lane, const RexpError *why);
 extern void rexp_lane_halt(RexpLane *lane);
 extern void rexp_lane_hurry(RexpLane *lane);
 extern void rexp_lane_note_server(RexpLane *lane);

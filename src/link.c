@@ -864,12 +864,20 @@ static RexpAnswer
 inspect(RexpLink *link, RexpError *error)
 {
 	static const char *const words[] = {"INFO"};
-	RexpAnswer	answer = call(link, 1, words, error);
+	bool		keep_trees = link->keep_trees;
+	RexpAnswer	answer;
 	const char *field;
 
+	link->keep_trees = false;
+	link->context->reader->fn = &reply_functions;
+	link->context->reader->privdata = link;
+	answer = call(link, 1, words, error);
+	link->keep_trees = keep_trees;
+	if (keep_trees && link->context != NULL)
+		link->context->reader->fn = &tree_functions;
+
 	memset(&link->info, 0, sizeof(link->info));
-	if (answer == REXP_ANSWER_DONE && !link->keep_trees &&
-		link->reply.type == REXP_REPLY_STRING)
+	if (answer == REXP_ANSWER_DONE && link->reply.type == REXP_REPLY_STRING)
 	{
 		info_word(link->text, "run_id", link->info.run_id,
 				  sizeof(link->info.run_id));
@@ -885,6 +893,8 @@ inspect(RexpLink *link, RexpError *error)
 		link->info.loading = field != NULL && *field == '1';
 		field = info_field(link->text, "evicted_keys");
 		link->info.evicted_keys = field ? strtoll(field, NULL, 10) : 0;
+		field = info_field(link->text, "uptime_in_seconds");
+		link->info.uptime = field ? strtoll(field, NULL, 10) : -1;
 	}
 	return answer;
 }

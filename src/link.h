@@ -70,6 +70,7 @@ typedef struct RexpServerInfo
 	char		run_id[48];		/* empty if Redis does not tell */
 	char		history[48];	/* whose writes its data is made of ... */
 	char		history_before[48]; /* ... and was, before it became a master */
+	int64		uptime;			/* seconds since it was started, or -1 */
 	bool		is_replica;
 	bool		is_cluster;		/* a node of one */
 	bool		loading;

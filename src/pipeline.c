@@ -314,15 +314,21 @@ refresh_map(RexpPipeline *p, RexpLane *first, RexpError *error)
 		return true;
 	while ((lane = next_lane(p, &at)) != NULL)
 	{
-		if (lane != first && lane->flow == REXP_FLOW_OPEN &&
-			lane->window.outstanding == 0 && lane->window.send_offset == 0 &&
-			ask_for_map(p, lane->link, error))
+		if (lane == first || lane->flow != REXP_FLOW_OPEN ||
+			lane->window.outstanding > 0 || lane->window.send_offset > 0)
+			continue;
+		if (ask_for_map(p, lane->link, error))
 			return true;
+		if (!rexp_link_is_open(lane->link))
+			rexp_lane_lost(lane, error);
 	}
 	return ask_anyone_for_map(p, error);
 }
 
-/* Hand over the rows of a lane that belong to others; nothing is with Redis. */
+/*
+ * Hand over the rows of a lane that belong to others; nothing is with Redis.  Those
+ * that this node was to take before the slot is its own stay, as long as it may.
+ */
 static void
 hand_over(RexpPipeline *p, RexpLane *lane)
 {
@@ -330,13 +336,15 @@ hand_over(RexpPipeline *p, RexpLane *lane)
 	int			at_row = 0;
 	RexpBatch  *batch;
 	RexpRow    *row;
+	bool		asked_stay = lane->link != NULL && rexp_link_is_open(lane->link) &&
+		!lane->moved;
 
 	while ((row = rexp_window_next_homeless(&lane->window, &at_batch, &at_row,
 											&batch)) != NULL)
 	{
 		RexpLane   *to = lane_of(p, p->cluster->owner[row->slot]);
 
-		if (to == lane)
+		if (to == lane || (row->asking && asked_stay))
 			continue;
 		rexp_window_adopt(&to->window, &lane->window, batch, row, false);
 		p->home[row->slot] = to;

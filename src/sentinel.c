@@ -96,7 +96,16 @@ read_master(const redisReply *reply, const RexpLinkOptions *options,
 			Address *master, RexpError *error)
 {
 	if (reply->type == REDIS_REPLY_ERROR)
-		return rexp_answer_to(reply->str, reply->len, error);
+	{
+		RexpAnswer	answer = rexp_answer_to(reply->str, reply->len, error);
+
+		if (answer == REXP_ANSWER_FATAL && error->sqlstate == ERRCODE_UNDEFINED_FUNCTION)
+			rexp_error_hint(error, "It is no sentinel. See the option \"sentinel_hosts\" of the foreign server.");
+
+		rexp_error_prefix(error, "could not ask the sentinel of Redis server \"%s\" at \"%s\", port %d: ",
+						  options->server, options->host, options->port);
+		return answer;
+	}
 	if (reply->type == REDIS_REPLY_NIL)
 	{
 		rexp_error_set(error, ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION,
@@ -109,7 +118,10 @@ read_master(const redisReply *reply, const RexpLinkOptions *options,
 	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
 		reply->element[0]->type != REDIS_REPLY_STRING ||
 		reply->element[1]->type != REDIS_REPLY_STRING ||
-		atoi(reply->element[1]->str) < 1 || atoi(reply->element[1]->str) > 65535)
+		strspn(reply->element[1]->str, "0123456789") != reply->element[1]->len ||
+		atoi(reply->element[1]->str) < 1 || atoi(reply->element[1]->str) > 65535 ||
+		reply->element[0]->len == 0 || reply->element[0]->str[0] == '/' ||
+		reply->element[0]->len >= sizeof(master->host))
 	{
 		rexp_error_set(error, ERRCODE_PROTOCOL_VIOLATION,
 					   "the sentinel of Redis server \"%s\" at \"%s\", port %d gave no address that can be read",
@@ -119,6 +131,44 @@ read_master(const redisReply *reply, const RexpLinkOptions *options,
 	strlcpy(master->host, reply->element[0]->str, sizeof(master->host));
 	master->port = atoi(reply->element[1]->str);
 	return REXP_ANSWER_DONE;
+}
+
+/* Replace words wherever they are in a text, as far as there is room. */
+static void
+replace_words(char *text, size_t size, const char *from, const char *to)
+{
+	char	   *at = text;
+
+	while ((at = strstr(at, from)) != NULL)
+	{
+		size_t		rest = strlen(at + strlen(from)) + 1;
+
+		if ((size_t) (at - text) + strlen(to) + rest > size)
+			return;
+		memmove(at + strlen(to), at + strlen(from), rest);
+		memcpy(at, to, strlen(to));
+		at += strlen(to);
+	}
+}
+
+/* The link's errors and hints are of Redis and its options: speak of the sentinel's. */
+static void
+speak_of_sentinel(RexpError *error)
+{
+	static const char *const hints[][2] = {
+		{"host and port of the foreign server", "the option \"sentinel_hosts\" of the foreign server"},
+		{"See that Redis runs", "See that a sentinel runs"},
+		{"where Redis speaks TLS", "where the sentinel speaks TLS"},
+		{"If Redis speaks TLS", "If the sentinel speaks TLS"},
+		{"\"tls", "\"sentinel_tls"},
+		{"username and password", "sentinel_username and sentinel_password"},
+		{"(username '...', password '...')", "(sentinel_username '...', sentinel_password '...')"}
+	};
+
+	replace_words(error->message, sizeof(error->message), " Redis server \"",
+				  " the sentinel of Redis server \"");
+	for (size_t i = 0; i < lengthof(hints); i++)
+		replace_words(error->hint, sizeof(error->hint), hints[i][0], hints[i][1]);
 }
 
 /* Ask for the master over a connection that is there. */
@@ -137,7 +187,8 @@ ask_over(RexpLink *link, const RexpLinkOptions *options, Address *master,
 	rexp_resp_word(&request, options->sentinel_service);
 	reply = rexp_link_exchange(link, &request, options->connect_timeout, error);
 	if (reply == NULL)
-		return REXP_ANSWER_RECONNECT;
+		return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
+			REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
 	answer = read_master(reply, options, master, error);
 	freeReplyObject(reply);
 	return answer;
@@ -153,7 +204,9 @@ ask_sentinel(const RexpLinkOptions *options, Address *master, RexpError *error)
 	PG_TRY();
 	{
 		answer = rexp_link_connect(link, error);
-		if (answer == REXP_ANSWER_DONE)
+		if (answer != REXP_ANSWER_DONE)
+			speak_of_sentinel(error);
+		else
 			answer = ask_over(link, options, master, error);
 	}
 	PG_FINALLY();

@@ -546,6 +546,11 @@ rexp_link_options(const char *name, Oid user, Oid *mapping)
 	result->client_name = "redis_export";
 	apply_options(result, server->options, ForeignServerRelationId);
 	apply_options(result, options, UserMappingRelationId);
+	if (result->sentinel_username != NULL && result->sentinel_password == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FDW_OPTION_NAME_NOT_FOUND),
+				 errmsg("the user mapping for server \"%s\" has a sentinel_username and no sentinel_password",
+						name)));
 	if (result->username != NULL && result->password == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FDW_OPTION_NAME_NOT_FOUND),

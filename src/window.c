@@ -287,6 +287,9 @@ rexp_window_queue(RexpWindow *window)
 	window->queued++;
 	window->queued_bytes += batch->data.len;
 	add_flight(window, batch, REXP_FLIGHT_WRITES);
+
+	/* its first rows may have been handed over, or wait only for an expiry */
+	rexp_window_advance_receiver(window, true);
 }
 
 /* Batches all of whose rows are settled leave the window. */
@@ -670,8 +673,13 @@ rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch, RexpRow *r
 	new->counted = row->counted;
 	new->in_doubt = row->in_doubt;
 	new->losses = row->losses;
+	new->echo = row->echo;
 	if (row->state == REXP_ROW_WRITTEN)
+	{
 		new->state = REXP_ROW_WRITTEN;
+		new->only_expiry = true;
+	}
+	row->asked_away = asking;
 	row->counted = false;
 	row->in_doubt = false;
 	rexp_window_settle(from, batch, row, REXP_ROW_HANDED_OVER);
@@ -724,18 +732,22 @@ rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, SlotSet *again)
 	bool		answered = row->state == REXP_ROW_WRITTEN ||
 		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_HELD;
 
-	if (row->state == REXP_ROW_FAILED || row->state == REXP_ROW_HANDED_OVER ||
-		(row->state == REXP_ROW_DONE &&
-		 (!window->repeatable || !slot_is_in(again, row->slot))))
+	bool		settled = row->state == REXP_ROW_DONE || row->state == REXP_ROW_HANDED_OVER;
+
+	if (row->state == REXP_ROW_FAILED ||
+		(row->state == REXP_ROW_HANDED_OVER && !row->asked_away) ||
+		(settled && (!window->repeatable || row->only_expiry ||
+					 !slot_is_in(again, row->slot))))
 		return;
-	if (row->state == REXP_ROW_DONE)
+	if (settled)
 	{
 		batch->open++;
 		count_pending(window, row, 1);
+		row->echo |= row->state == REXP_ROW_HANDED_OVER;
 	}
 	if (row_is_with_redis(row))
 		row->in_doubt = true;
-	if (!window->repeatable && answered)
+	if ((!window->repeatable || row->only_expiry) && answered)
 	{
 		/* only what follows its write is asked for again */
 		if (row->state == REXP_ROW_EXPIRING)
@@ -751,7 +763,8 @@ rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, SlotSet *again)
  *	  Prepare to send everything again from the first row that is not settled.
  *
  * Failed rows after it stay settled: their failure has been counted.  So do, in a
- * cluster, those of other slots.  Of commands that are not repeatable, only those
+ * cluster, those of other slots; but rows of the same that were handed over after
+ * ASK are sent once more, since they must come after those.  Of commands that are not repeatable, only those
  * are sent again that were refused.
  * A row of which Redis may know something is in doubt until it is settled.
  */
@@ -822,7 +835,7 @@ rexp_window_reckon(const RexpWindow *window, int64 *in_doubt, int64 *unsent)
 		{
 			const RexpRow *row = &batch->rows[j];
 
-			if (row->counted || row_is_settled(row))
+			if (row->counted || row->echo || row_is_settled(row))
 				continue;
 			if (row->in_doubt || row_is_with_redis(row))
 				(*in_doubt)++;

@@ -41,6 +41,10 @@ typedef struct RexpRow
 	uint16		slot;			/* of its key, in a cluster */
 	uint8		state;			/* a RexpRowState */
 	bool		asking;			/* its node does not own the slot yet */
+	bool		asked_away;		/* handed over to such a node */
+	bool		echo;			/* sent once more for the order; it is counted
+								 * where it was handed over to */
+	bool		only_expiry;	/* its write was answered elsewhere */
 	uint8		losses;			/* of the connection, while it was first */
 	bool		counted;		/* in rows_written */
 	bool		in_doubt;		/* may be in Redis from an earlier attempt */

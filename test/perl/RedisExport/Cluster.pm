@@ -6,19 +6,30 @@
 #
 #   $cluster->nodes, ->running                 all of them, the first masters first; those that are not stopped
 #   $cluster->until_ok                         all that run say ok and tell the same map, and each replica is in step
-#   $cluster->owner($slot), ->holder($key)     the node that has it now, as the others see it
+#   $cluster->owners                           the node of each slot, as the first that runs sees it; see ->ask
+#   $cluster->owner($slot), ->holder($key)     the node that has it
 #   $cluster->replicas_of($node)
 #   $cluster->masters                          those that have slots
 #   $cluster->slots_of($node)                  a list of numbers
 #   $cluster->id($node), ->address($node)
-#   $cluster->dbsize, ->keys                   over all masters: how many keys, and all as a list
-#   $cluster->set_slot($slot, $to)             gives it to the node, keys and all, in the steps that redis-cli takes
-#   $cluster->begin_move($slot, $to), ->move_keys($slot, $to, @keys), ->end_move($slot, $to)       these steps
+#   $cluster->dbsize, ->all_keys                   over all masters: how many keys, and all as a list
+#   $cluster->move($from, $to, @slots)         keys and all, slot by slot in the steps that redis-cli takes:
+#   $cluster->begin_move($slot, $from, $to), ->move_keys($slot, $from, $to, @keys), ->end_move($slot, $from, $to)
 #   $cluster->add                              a node more, that all know and that has no slots
 #   $cluster->forget($node)                    takes one out: all others forget it
 #   $cluster->failover($replica)               the orderly way; returns when it is the master, as all see it
 #   $cluster->raw($node)                       RedisExport::Raw to a node, kept open
+#
+# And functions:
 #   slot_of($key)                              the slot of a key, reckoned here
+#   hash_sql($query, $key_template, batch => 10, wait => 'false', …), command_sql($query, [ 'SET', '#{id}', … ], …)
+#                                              statements that export; they return "job|state"
+#   begin_job($node, $sql)                     such a statement, not waited for; returns the job's number
+#   done_ok($node, $job, $rows, $name)         waits for the end, and sees that all these rows are written; returns the job's row
+#   nodes_of($node, $job)                      its rows of the view redis_export_nodes, by port
+#   nodes_add_up_ok($node, $job)               the rows written to each node are those of the job
+#   errors($redis, 'MOVED')                    how many such errors it has answered
+#   wait_for($what, sub { … }, $seconds)       until the sub says so
 #
 # Redis takes two seconds to trust a new cluster, and a node that begins as a master anew.
 package RedisExport::Cluster;
@@ -27,12 +38,13 @@ use strict;
 use warnings;
 use Carp;
 use Exporter 'import';
+use JSON::PP ();
 use PostgreSQL::Test::Cluster;
 use RedisExport::Raw;
 use RedisExport::Redis;
-use Time::HiRes qw(sleep time);
+use RedisExport::Test;
 
-our @EXPORT = qw(slot_of wait_for);
+our @EXPORT = qw(slot_of hash_sql command_sql begin_job done_ok nodes_of nodes_add_up_ok errors wait_for);
 
 use constant SLOTS => 16384;
 
@@ -81,8 +93,10 @@ sub _start
 			'cluster-port' => PostgreSQL::Test::Cluster::get_free_port(),
 			'cluster-node-timeout' => $self->{timeout},
 			'cluster-replica-validity-factor' => 0,
+			'cluster-allow-replica-migration' => 'no',
 			'repl-diskless-sync-delay' => 0,
 			'repl-ping-replica-period' => 1,
+			($self->{modules} ? (loadmodule => "$ENV{REDIS_BINARIES}/rejson.so") : ()),
 			%{ $self->{conf} },
 		});
 }
@@ -201,16 +215,20 @@ sub masters
 	return map { $self->_by_port($_->{port}) } grep { @{ $_->{slots} } } $self->_known;
 }
 
-sub owner
+# All at once: the owner of each slot, by number.
+sub owners
 {
-	my ($self, $slot) = @_;
+	my ($self) = @_;
+	my @owners;
 	for my $line ($self->_known)
 	{
-		return $self->_by_port($line->{port}) if grep { $_ == $slot } @{ $line->{slots} };
+		my $node = $self->_by_port($line->{port});
+		@owners[ @{ $line->{slots} } ] = ($node) x @{ $line->{slots} } if @{ $line->{slots} };
 	}
-	return undef;
+	return @owners;
 }
 
+sub owner { my ($self, $slot) = @_; return ($self->owners)[$slot] }
 sub holder { my ($self, $key) = @_; return $self->owner(slot_of($key)) }
 
 sub slots_of
@@ -234,7 +252,7 @@ sub dbsize
 	return $sum;
 }
 
-sub keys
+sub all_keys
 {
 	my ($self) = @_;
 	return map { @{ $self->raw($_)->command('KEYS', '*') } } $self->masters;
@@ -247,50 +265,51 @@ sub flush
 	return $self;
 }
 
+# Moving a slot. $from is the node that has it.
+
 sub begin_move
 {
-	my ($self, $slot, $to) = @_;
-	my $from = $self->owner($slot);
+	my ($self, $slot, $from, $to) = @_;
 	$self->raw($to)->command('CLUSTER', 'SETSLOT', $slot, 'IMPORTING', $self->id($from));
 	$self->raw($from)->command('CLUSTER', 'SETSLOT', $slot, 'MIGRATING', $self->id($to));
-	return $from;
+	return $self;
 }
 
 # Without keys: all there are.
 sub move_keys
 {
-	my ($self, $slot, $to, @keys) = @_;
-	my $from = $self->owner($slot);
+	my ($self, $slot, $from, $to, @keys) = @_;
 	my $all = !@keys;
 	do
 	{
 		@keys = @{ $self->raw($from)->command('CLUSTER', 'GETKEYSINSLOT', $slot, 100) } if $all;
-		return unless @keys;
+		return $self unless @keys;
 		$self->raw($from)->command('MIGRATE', $to->host, $to->port, '', 0, 5000, 'KEYS', @keys);
 	} while ($all);
-	return;
+	return $self;
 }
 
+# The new owner first: were it the last that hears of it, the slot would have none for a while.
 sub end_move
 {
-	my ($self, $slot, $to) = @_;
-	my $from = $self->owner($slot);
+	my ($self, $slot, $from, $to) = @_;
 	my $id = $self->id($to);
-	$self->raw($_)->command('CLUSTER', 'SETSLOT', $slot, 'NODE', $id) for $to, $from;
-	for my $master ($self->masters)
-	{
-		$self->raw($master)->command('CLUSTER', 'SETSLOT', $slot, 'NODE', $id) if $master != $to && $master != $from;
-	}
-	return;
+	my @others = grep { $_ != $from && $_ != $to } $self->masters;
+	$self->raw($_)->command('CLUSTER', 'SETSLOT', $slot, 'NODE', $id) for $to, $from, @others;
+	return $self;
 }
 
-# More rows may come in while the keys are moved: they go to where they are to be.
-sub set_slot
+# Many at a time, with the others told by the nodes themselves.
+sub move
 {
-	my ($self, $slot, $to) = @_;
-	$self->begin_move($slot, $to);
-	$self->move_keys($slot, $to);
-	$self->end_move($slot, $to);
+	my ($self, $from, $to, @slots) = @_;
+	my $id = $self->id($to);
+	for my $slot (@slots)
+	{
+		$self->begin_move($slot, $from, $to);
+		$self->move_keys($slot, $from, $to);
+		$self->raw($_)->command('CLUSTER', 'SETSLOT', $slot, 'NODE', $id) for $to, $from;
+	}
 	return $self;
 }
 
@@ -325,6 +344,69 @@ sub failover
 }
 
 # Functions
+
+sub hash_sql
+{
+	my ($query, $template, %arguments) = @_;
+	return _export_sql('redis_hash_export', $query, _literal($template), %arguments);
+}
+
+sub command_sql
+{
+	my ($query, $words, %arguments) = @_;
+	return _export_sql('redis_command_export', $query, 'ARRAY[' . join(', ', map { _literal($_) } @$words) . ']', %arguments);
+}
+
+sub _export_sql
+{
+	my ($function, $query, $template, %arguments) = @_;
+	my $more = join '', map { ", $_ => $arguments{$_}" } sort keys %arguments;
+	return "SELECT job, state FROM $function(\$query\$$query\$query\$, $template$more)";
+}
+
+sub _literal { my ($text) = @_; return q{'} . $text =~ s/'/''/gr . q{'} }
+
+sub begin_job
+{
+	my ($node, $sql) = @_;
+	my $row = $node->safe_psql('postgres', $sql =~ s/\)\z/, wait => false)/r);
+	return $row =~ s/\|.*//r;
+}
+
+sub done_ok
+{
+	my ($node, $job, $rows, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$node->safe_psql('postgres', "SELECT redis_export_wait($job, '60 s')");
+	my $row = job($node, $job);
+	is("$row->{state}: $row->{rows_written} written, $row->{rows_failed} failed, $row->{rows_in_doubt} in doubt",
+		"done: $rows written, 0 failed, 0 in doubt", $name // 'all rows are written')
+		or diag $row->{last_error};
+	ledger_ok($node, $job);
+	nodes_add_up_ok($node, $job);
+	return $row;
+}
+
+sub nodes_add_up_ok
+{
+	my ($node, $job) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return is($node->safe_psql('postgres', "SELECT sum(rows_written) FROM redis_export_nodes WHERE job = $job"), job($node, $job)->{rows_written},
+		"the rows of job $job by node add up");
+}
+
+sub nodes_of
+{
+	my ($node, $job) = @_;
+	my $rows = $node->safe_psql('postgres', "SELECT coalesce(json_object_agg(port, n), '{}') FROM redis_export_nodes n WHERE job = $job");
+	return JSON::PP->new->decode($rows);
+}
+
+sub errors
+{
+	my ($redis, $name) = @_;
+	return scalar $redis->cli('INFO', 'errorstats') =~ /^errorstat_$name:count=(\d+)/m ? $1 : 0;
+}
 
 sub wait_for
 {
