@@ -86,6 +86,7 @@ static const AnswerRule rules[] = {
 	{NULL, NULL, REXP_ANSWER_ROW, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION, NULL}
 };
 
+static const char discarded[] = "EXECABORT Transaction discarded because of: ";
 static const char arguments_follow[] = ", with args beginning with:";
 
 /*
@@ -104,13 +105,20 @@ rexp_answer_to(const char *reply, size_t len, RexpError *error)
 	const char *arguments = memmem(reply, len, arguments_follow,
 								   strlen(arguments_follow));
 
+	const char *reason;
+
 	if (arguments != NULL)
 		len = arguments - reply;
 	rexp_printable(text, sizeof(text), reply, len);
+
+	/* of a transaction, what counts is why it was discarded */
+	reason = text;
+	if (strncmp(text, discarded, strlen(discarded)) == 0)
+		reason += strlen(discarded);
 	for (rule = rules; rule->prefix != NULL; rule++)
 	{
-		if (strncmp(text, rule->prefix, strlen(rule->prefix)) == 0 &&
-			(rule->part == NULL || strcasestr(text, rule->part) != NULL))
+		if (strncmp(reason, rule->prefix, strlen(rule->prefix)) == 0 &&
+			(rule->part == NULL || strcasestr(reason, rule->part) != NULL))
 			break;
 	}
 	rexp_error_set(error, rule->sqlstate, "Redis answered: %s", text);

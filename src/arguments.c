@@ -273,6 +273,9 @@ rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind, RexpJob *jo
 	job->server = string_of(arguments, "server");
 	encoding_arguments(arguments, kind, &job->encoding);
 	expiry_arguments(arguments, job);
+
+	/* a row of nulls deletes its key, which an earlier row's expiry must find */
+	job->pipeline.expiries_differ |= job->encoding.replace && job->pipeline.expire;
 	error_arguments(arguments, &job->pipeline);
 	job->pipeline.batch = (int) rexp_integer_argument(arguments, "batch", 1, MAX_BATCH);
 	job->pipeline.rate = rexp_rate_argument(arguments);

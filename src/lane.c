@@ -51,7 +51,13 @@
 #define BACKOFF_MOST 2000
 
 /* How often rows that have moved are followed at once, none written between. */
-#define MOVES_AT_ONCE 3
+#define MOVES_AT_ONCE 10
+
+/* How often one row is sent on at once. */
+#define HOPS_AT_ONCE 10
+
+/* In a cluster: how often an expiry may not find its key. */
+#define MISSES_BORNE 3
 
 /* Connection losses of the row that is first in line. */
 #define LOSSES_ALONE 2			/* send it alone */
@@ -136,7 +142,7 @@ settle_done(RexpLane *lane, RexpBatch *batch, RexpRow *row)
 		row->counted = true;
 		lane->traffic->ledger.counters.rows_written++;
 		lane->rows_written++;
-		lane->delay = lane->moves = 0;
+		lane->delay = lane->traffic->moves = 0;
 	}
 	lane->alone = false;
 	publish_retrying(lane, false);
@@ -157,7 +163,7 @@ settle_failed(RexpLane *lane, RexpBatch *batch, RexpRow *row, const RexpError *e
 		lane->rows_written--;
 	}
 	lane->alone = false;
-	lane->delay = lane->moves = 0;
+	lane->delay = lane->traffic->moves = 0;
 	publish_retrying(lane, false);
 	rexp_ledger_failed_row(&lane->traffic->ledger, row->number,
 						   batch->data.data + row->key_start, row->key_len, error);
@@ -240,6 +246,7 @@ connection_lost(RexpLane *lane, const RexpError *why, bool cut)
 	RexpRow    *row = rexp_window_first_in_line(&lane->window, &batch);
 
 	rexp_link_close(lane->link);
+	lane->traffic->lost |= lane->traffic->redirect != NULL;
 	lane->block_error.sqlstate = 0;
 	if (row != NULL && cut)
 		row->losses++;
@@ -295,6 +302,10 @@ judge_error(RexpLane *lane, const RexpReply *reply, RexpError *error)
 	RexpAnswer	answer = rexp_answer_to(reply->text, reply->len, error);
 	bool		cluster = lane->traffic->redirect != NULL;
 
+	/* what it tells to do is done */
+	if (cluster && (answer == REXP_ANSWER_MOVED || answer == REXP_ANSWER_ASK ||
+					answer == REXP_ANSWER_TRY_AGAIN))
+		error->hint[0] = '\0';
 	switch (answer)
 	{
 		case REXP_ANSWER_MOVED:
@@ -316,6 +327,9 @@ judge(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
 {
 	if (flight->kind == REXP_FLIGHT_REPLICAS)
 	{
+		/* the write before the WAIT may be denied: then it is as it is */
+		if (flight->batch->fenced && lane->window.receive_part == 1)
+			return REXP_ANSWER_DONE;
 		if (reply->type == REXP_REPLY_ERROR)
 		{
 			RexpAnswer	answer = judge_error(lane, reply, error);
@@ -349,8 +363,14 @@ judge(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
 		flight->batch->rows[lane->window.receive_at].expiry.kind != REXP_EXPIRY_NEVER &&
 		reply->type == REXP_REPLY_INTEGER && reply->integer == 0)
 	{
+		RexpRow    *row = &flight->batch->rows[lane->window.receive_at];
+
 		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
 					   "the key was gone before its expiry could be set");
+
+		/* while slots move, it may be asked for at a node that has lost it */
+		if (lane->traffic->redirect != NULL && row->misses++ < MISSES_BORNE)
+			return REXP_ANSWER_LATER;
 		return REXP_ANSWER_ROW;
 	}
 	return REXP_ANSWER_DONE;
@@ -404,6 +424,10 @@ judge_block(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
 	{
 		lane->block_error = *error;
 		lane->block_answer = *answer;
+
+		/* without MULTI, what comes behind it is carried out as it comes */
+		if (lane->window.receive_part == 1 && flight->kind == REXP_FLIGHT_WRITES)
+			flight->batch->rows[lane->window.receive_at].in_doubt = true;
 		strlcpy(lane->block_text, reply->type == REXP_REPLY_ERROR ? reply->text : "",
 				sizeof(lane->block_text));
 	}
@@ -432,7 +456,7 @@ refuse(RexpLane *lane, const RexpFlight *flight, RexpRow *row, RexpAnswer answer
 		/* what was asked before may be there */
 		row->in_doubt |= expiring;
 		row->state = expiring && (row->only_expiry || !lane->traffic->options.verb.repeatable) ?
-			REXP_ROW_WRITTEN : REXP_ROW_REFUSED;
+			REXP_ROW_UNEXPIRED : REXP_ROW_REFUSED;
 	}
 	if (answer == REXP_ANSWER_FATAL)
 		stop(lane, error);
@@ -459,6 +483,12 @@ redirected(RexpLane *lane, const RexpFlight *flight, RexpRow *row,
 		lane->flow != REXP_FLOW_STOP;
 	RexpError	unread;
 
+	/* two nodes may send it to each other */
+	if (ask && row->hops >= HOPS_AT_ONCE)
+	{
+		refuse(lane, flight, row, REXP_ANSWER_LATER, error);
+		return;
+	}
 	if (ask)
 	{
 		/* once written, it might hit a later row if it were again */
@@ -533,7 +563,7 @@ take_replies(RexpLane *lane, RexpError *error)
 
 	while ((found = rexp_link_next_reply(lane->link, &reply, error)) > 0)
 	{
-		if (lane->window.outstanding > 0)
+		if (rexp_window_takes_reply(&lane->window))
 			take_reply(lane, &reply);
 		else
 		{
@@ -645,7 +675,8 @@ send_piece(RexpLane *lane, RexpError *error)
 
 	lane->traffic->ledger.counters.bytes_sent += sent;
 	lane->bytes_sent += sent;
-	if (window->outstanding == 0 && window->send_offset == 0 && lane->delay == 0)
+	if (window->outstanding == 0 && window->send_offset == 0 &&
+		lane->delay == 0 && lane->traffic->moves == 0)
 		lane->waiting_since = GetCurrentTimestamp();
 	metered = lane->traffic->options.rate > 0 &&
 		window->flights[window->send_flight].kind == REXP_FLIGHT_WRITES;
@@ -886,7 +917,7 @@ rexp_lane_note_server(RexpLane *lane)
 void
 rexp_lane_settled(RexpLane *lane)
 {
-	lane->delay = lane->moves = 0;
+	lane->delay = 0;
 	publish_retrying(lane, false);
 }
 
@@ -937,8 +968,13 @@ step_backoff(RexpLane *lane)
 	/* nothing is awaited: what comes can but be the end of the connection */
 	if (lane->link != NULL && rexp_link_is_open(lane->link) &&
 		receive(lane, &ignored) < 0)
+	{
 		rexp_link_close(lane->link);
-	if (lane->flow == REXP_FLOW_STOP)
+		if (!lane->traffic->options.verb.repeatable &&
+			rexp_window_is_in_doubt(&lane->window))
+			give_up_doubtful(lane, &ignored);
+	}
+	if (lane->flow == REXP_FLOW_STOP || lane->flow == REXP_FLOW_CLOSED)
 		return true;
 	if (rexp_lane_has_rows(lane) || lane->traffic->redirect == NULL ||
 		lane->traffic->indexing)
@@ -967,9 +1003,19 @@ static void
 finish_drain(RexpLane *lane)
 {
 	if (lane->reconnect)
+	{
 		rexp_link_close(lane->link);
+
+		/* what replicas have can only be asked for where it was written */
+		if (!lane->traffic->options.verb.repeatable &&
+			rexp_window_is_in_doubt(&lane->window))
+		{
+			give_up_doubtful(lane, &lane->why);
+			return;
+		}
+	}
 	rexp_window_rewind(&lane->window);
-	if (lane->moved && ++lane->moves <= MOVES_AT_ONCE)
+	if (lane->moved && ++lane->traffic->moves <= MOVES_AT_ONCE)
 		lane->flow = REXP_FLOW_ROUTE;
 	else
 	{
@@ -991,7 +1037,6 @@ rexp_lane_work(RexpLane *lane)
 		case REXP_FLOW_IDLE:
 			if (!rexp_lane_has_rows(lane))
 				return false;
-			lane->waiting_since = GetCurrentTimestamp();
 			lane->flow = lane->link != NULL ? REXP_FLOW_CONNECT : REXP_FLOW_ROUTE;
 			return true;
 		case REXP_FLOW_CONNECT:

@@ -37,6 +37,9 @@ typedef struct RexpTraffic
 	int			retrying;		/* lanes that are in trouble */
 	bool		finishing;
 	bool		indexing;
+	bool		lost;			/* a connection was, in a cluster */
+	int			moves;			/* DRAINs for slots that moved, since a row was
+								 * written anywhere */
 	bool		may_wait;		/* the query has no rows to be read meanwhile */
 	TimestampTz stop_at;		/* end of STOP, or 0 */
 	double		tokens;			/* rows that the rate allows now */
@@ -70,7 +73,6 @@ struct RexpLane
 	char		block_text[128];	/* and its first words */
 	bool		reconnect;		/* after DRAIN */
 	bool		moved;			/* a slot has: no back-off after DRAIN */
-	int			moves;			/* such DRAINs since a row was written */
 	bool		alone;			/* one block at a time, until one goes well */
 	bool		retrying;		/* counted in traffic->retrying */
 	bool		unsent_dropped; /* in STOP */

@@ -26,6 +26,7 @@
 #include "miscadmin.h"
 #include "pipeline.h"
 #include "search_index.h"
+#include "sentinel.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "waiter.h"
@@ -42,6 +43,12 @@
 /* What all windows of a cluster hold together, and one at least. */
 #define CLUSTER_WINDOW_BYTES ((size_t) 40 * 1024 * 1024)
 #define LEAST_WINDOW_BYTES ((size_t) 1024 * 1024)
+
+/*
+ * How long a node of a cluster may take to let us in (ms): the others stand still
+ * meanwhile.  It is tried again and again.
+ */
+#define NODE_TIMEOUT 1000
 
 /* How long a node may take to tell the map of its cluster (ms). */
 #define MAP_TIMEOUT 2000
@@ -230,6 +237,7 @@ lane_of(RexpPipeline *p, int node)
 		p->nlanes = more;
 	}
 	options = p->link_options;
+	options.connect_timeout = Min(options.connect_timeout, NODE_TIMEOUT);
 	options.host = pstrdup(p->cluster->nodes[node].host);
 	options.port = p->cluster->nodes[node].port;
 	p->lanes[node] = rexp_lane_create(&p->traffic, rexp_link_create(&options, false));
@@ -346,6 +354,8 @@ hand_over(RexpPipeline *p, RexpLane *lane)
 
 		if (to == lane || (row->asking && asked_stay))
 			continue;
+		if (!rexp_lane_has_rows(to))
+			to->waiting_since = lane->waiting_since;
 		rexp_window_adopt(&to->window, &lane->window, batch, row, false);
 		p->home[row->slot] = to;
 		to->due = true;
@@ -407,6 +417,8 @@ redirect(void *arg, RexpLane *lane, RexpAnswer answer, const char *text,
 
 		if (to == lane)
 			return false;
+		if (!rexp_lane_has_rows(to))
+			to->waiting_since = lane->waiting_since;
 		rexp_window_adopt(&to->window, &lane->window, batch, row, true);
 		to->due = true;
 	}
@@ -488,6 +500,18 @@ wait_for_lanes(RexpPipeline *p)
 	rexp_waiter_wait(p->waiter, wait);
 }
 
+/*
+ * Is the batch that is being filled to be sent for its age?  Not while others wait: a
+ * window of small batches would be full with few rows.
+ */
+static bool
+is_old(const RexpLane *lane, TimestampTz now)
+{
+	return now - lane->batch_started >= BATCH_AGE * 1000 &&
+		(lane->flow == REXP_FLOW_OPEN || lane->flow == REXP_FLOW_IDLE) &&
+		lane->window.queued < 2;
+}
+
 /* Batches of other lanes that nobody fills up any more are sent as they are. */
 static void
 note_old_batches(RexpPipeline *p, TimestampTz now)
@@ -497,8 +521,7 @@ note_old_batches(RexpPipeline *p, TimestampTz now)
 
 	while ((lane = next_lane(p, &at)) != NULL)
 	{
-		if (rexp_window_filling(&lane->window)->open > 0 &&
-			now - lane->batch_started >= BATCH_AGE * 1000)
+		if (rexp_window_filling(&lane->window)->open > 0 && is_old(lane, now))
 			lane->due = true;
 	}
 }
@@ -699,7 +722,11 @@ place_row(RexpPipeline *p, RexpBlock *block, int *slot)
 		*slot = rexp_key_slot(p->scratch.data + block->key_start, block->key_len);
 	lane = route(p, *slot);
 	if (rexp_window_filling(&lane->window)->nrows == 0)
+	{
 		lane->batch_started = GetCurrentTimestamp();
+		if (!rexp_lane_has_rows(lane))
+			lane->waiting_since = lane->batch_started;
+	}
 	out = rexp_window_row_begin(&lane->window);
 	block->key_start += out->len;
 	rexp_buffer_append(out, p->scratch.data, p->scratch.len);
@@ -730,7 +757,7 @@ rexp_pipeline_row_end(RexpPipeline *p, RexpBlock *block)
 	if (batch->nrows >= p->traffic.options.batch ||
 		batch->data.len >= REXP_BATCH_BYTES ||
 		((batch->nrows < 16 || batch->nrows % 16 == 0) &&
-		 GetCurrentTimestamp() - lane->batch_started >= BATCH_AGE * 1000))
+		 is_old(lane, GetCurrentTimestamp())))
 		return dispatch(p, lane);
 
 	p->unlooked += batch->data.len - row->start;
@@ -757,6 +784,36 @@ take_back(RexpPipeline *p)
 }
 
 /*
+ * attend
+ *	  While rows come that are not sent, others must not wait for them, and the view
+ *	  must show them.  False if the job has failed.
+ */
+static bool
+attend(RexpPipeline *p)
+{
+	int			at = -1;
+	RexpLane   *lane;
+	TimestampTz now;
+
+	if (has_failed(p))
+		return wind_up(p);
+	if (p->traffic.ledger.counters.rows_read % 16 != 0)
+		return true;
+	now = GetCurrentTimestamp();
+	if (now - p->attended_at < BATCH_AGE * 1000)
+		return true;
+	while ((lane = next_lane(p, &at)) != NULL)
+	{
+		if (rexp_window_filling(&lane->window)->open > 0)
+			lane->due = true;
+	}
+	(void) step(p, false);
+	rexp_ledger_publish(&p->traffic.ledger, p->traffic.outstanding);
+	CHECK_FOR_INTERRUPTS();
+	return !has_failed(p) || wind_up(p);
+}
+
+/*
  * rexp_pipeline_row_reject
  *	  The row cannot be sent: count it as failed.  The block tells its key.
  *	  Returns as _row_end().
@@ -771,16 +828,38 @@ rexp_pipeline_row_reject(RexpPipeline *p, const RexpBlock *block,
 						   row_buffer(p)->data + block->key_start,
 						   block->key_len, error);
 	take_back(p);
-	return !has_failed(p) || wind_up(p);
+	return attend(p);
 }
 
-/* The row is not to be sent, and that is no failure. */
-void
+/* The row is not to be sent, and that is no failure.  Returns as _row_end(). */
+bool
 rexp_pipeline_row_skip(RexpPipeline *p)
 {
 	p->traffic.ledger.counters.rows_read++;
 	p->traffic.ledger.counters.rows_skipped++;
 	take_back(p);
+	return attend(p);
+}
+
+/*
+ * A node was lost that had no more rows to come: has another taken over, which may
+ * lack what that one had acknowledged?
+ */
+static void
+meet_new_masters(RexpPipeline *p)
+{
+	RexpError	ignored;
+
+	if (!ask_anyone_for_map(p, &ignored))
+		return;
+	for (int i = 0; i < p->cluster->nnodes; i++)
+	{
+		RexpLane   *lane = p->cluster->nodes[i].slots > 0 ? lane_of(p, i) : NULL;
+
+		if (lane != NULL && !rexp_link_is_open(lane->link) &&
+			rexp_connect(lane->link, &ignored) == REXP_ANSWER_DONE)
+			rexp_lane_note_server(lane);
+	}
 }
 
 /* At the end: what do the servers say of the keys that they evicted? */
@@ -791,6 +870,8 @@ look_at_servers(RexpPipeline *p)
 	int			at = -1;
 	RexpLane   *lane;
 
+	if (p->traffic.lost)
+		meet_new_masters(p);
 	while ((lane = next_lane(p, &at)) != NULL)
 	{
 		if (lane->link != NULL && rexp_link_is_open(lane->link) &&
@@ -1003,6 +1084,7 @@ rexp_pipeline_close(RexpPipeline *p)
 			rexp_link_close(lane->link);
 	}
 	rexp_link_close(p->single->link);
+	show_nodes(p, true);
 	if (p->cluster != NULL)
 	{
 		rexp_link_close(p->control);

@@ -39,7 +39,7 @@ extern bool rexp_pipeline_row_end(RexpPipeline *pipeline, RexpBlock *block);
 extern bool rexp_pipeline_row_reject(RexpPipeline *pipeline,
 									 const RexpBlock *block,
 									 const RexpError *error);
-extern void rexp_pipeline_row_skip(RexpPipeline *pipeline);
+extern bool rexp_pipeline_row_skip(RexpPipeline *pipeline);
 extern bool rexp_pipeline_finish(RexpPipeline *pipeline);
 extern bool rexp_pipeline_watch_index(RexpPipeline *pipeline, const char *index);
 extern bool rexp_pipeline_wait_index(RexpPipeline *pipeline);

@@ -89,7 +89,8 @@ static bool
 row_is_with_redis(const RexpRow *row)
 {
 	return row->state == REXP_ROW_SENT || row->state == REXP_ROW_WRITTEN ||
-		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_HELD;
+		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_UNEXPIRED ||
+		row->state == REXP_ROW_HELD;
 }
 
 /* The row is, or is no longer, one of those of its slot that are not settled. */
@@ -428,6 +429,20 @@ queue_wait(RexpWindow *window, RexpBatch *batch)
 	if (!any)
 		return;
 	out->len = 0;
+
+	/*
+	 * WAIT waits for the last write of its own connection that had an effect.  One
+	 * that is sent again may have none (SADD), and after a reconnect there may be no
+	 * other: so let there be one that has, and leaves nothing behind.
+	 */
+	batch->fenced = window->rewound;
+	if (batch->fenced)
+	{
+		rexp_resp_header(out, '*', 3);
+		rexp_resp_word(out, "PUBLISH");
+		rexp_resp_word(out, "redis_export");
+		rexp_resp_word(out, "");
+	}
 	rexp_resp_header(out, '*', 3);
 	rexp_resp_word(out, "WAIT");
 	snprintf(number, sizeof(number), "%d", window->sequel.wait_replicas);
@@ -582,8 +597,22 @@ rexp_window_commands(const RexpWindow *window)
 		case REXP_FLIGHT_EXPIRIES:
 			return flight->batch->rows[window->receive_at].asking ? 2 : 1;
 		default:
-			return 1;
+			return flight->batch->fenced ? 2 : 1;
 	}
+}
+
+/*
+ * rexp_window_takes_reply
+ *	  May there be an answer?  Of a block of several commands the first are answered
+ *	  while the last are still being sent.
+ */
+bool
+rexp_window_takes_reply(const RexpWindow *window)
+{
+	return window->outstanding > 0 ||
+		(window->send_offset > 0 && window->send_flight == 0 &&
+		 window->send_at == window->receive_at &&
+		 window->receive_part + 1 < rexp_window_commands(window));
 }
 
 /*
@@ -673,6 +702,8 @@ rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch, RexpRow *r
 	new->counted = row->counted;
 	new->in_doubt = row->in_doubt;
 	new->losses = row->losses;
+	new->misses = row->misses;
+	new->hops = (uint8) Min(row->hops + asking, 250);
 	new->echo = row->echo;
 	if (row->state == REXP_ROW_WRITTEN)
 	{
@@ -730,8 +761,8 @@ static void
 rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, SlotSet *again)
 {
 	bool		answered = row->state == REXP_ROW_WRITTEN ||
-		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_HELD;
-
+		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_UNEXPIRED ||
+		row->state == REXP_ROW_HELD;
 	bool		settled = row->state == REXP_ROW_DONE || row->state == REXP_ROW_HANDED_OVER;
 
 	if (row->state == REXP_ROW_FAILED ||
@@ -750,7 +781,7 @@ rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, SlotSet *again)
 	if ((!window->repeatable || row->only_expiry) && answered)
 	{
 		/* only what follows its write is asked for again */
-		if (row->state == REXP_ROW_EXPIRING)
+		if (row->state != REXP_ROW_HELD)
 			row->state = REXP_ROW_WRITTEN;
 		return;
 	}
@@ -774,6 +805,7 @@ rexp_window_rewind(RexpWindow *window)
 	SlotSet		again;
 
 	memset(&again, 0, sizeof(again));
+	window->rewound = true;
 	window->nflights = 0;
 	window->receive_at = window->receive_part = 0;
 	window->send_flight = window->send_at = 0;

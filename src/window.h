@@ -23,6 +23,7 @@ typedef enum RexpRowState
 	REXP_ROW_REFUSED,			/* to be sent again */
 	REXP_ROW_WRITTEN,			/* the expiry is to be sent */
 	REXP_ROW_EXPIRING,			/* the expiry is with Redis */
+	REXP_ROW_UNEXPIRED,			/* the expiry was refused, and is to be sent again */
 	REXP_ROW_HELD,				/* the replicas are to answer */
 	REXP_ROW_DONE,
 	REXP_ROW_FAILED,
@@ -46,6 +47,8 @@ typedef struct RexpRow
 								 * where it was handed over to */
 	bool		only_expiry;	/* its write was answered elsewhere */
 	uint8		losses;			/* of the connection, while it was first */
+	uint8		misses;			/* its expiry has not found its key */
+	uint8		hops;			/* from node to node by ASK */
 	bool		counted;		/* in rows_written */
 	bool		in_doubt;		/* may be in Redis from an earlier attempt */
 } RexpRow;
@@ -63,6 +66,7 @@ typedef struct RexpBatch
 	RexpBuffer	data;			/* the blocks of commands */
 	RexpBuffer	sequel;			/* the expiries, later the WAIT */
 	RexpWaitState wait;
+	bool		fenced;			/* a write goes before the WAIT */
 	RexpRow    *rows;
 	int			nrows;
 	int			row_capacity;
@@ -99,6 +103,7 @@ typedef struct RexpWindow
 	RexpSequel	sequel;
 	bool		repeatable;		/* a write that was answered may be sent again */
 	size_t		bytes_most;		/* that are queued; may be exceeded by a row */
+	bool		rewound;		/* writes may have no effect, since they had one */
 	uint32	   *pending;		/* in a cluster: rows by slot that are not
 								 * settled, but for those asking; else NULL */
 	MemoryContext context;
@@ -143,6 +148,7 @@ extern int	rexp_window_sent(RexpWindow *window, size_t bytes);
 
 extern void rexp_window_advance_receiver(RexpWindow *window, bool sequels);
 extern int	rexp_window_commands(const RexpWindow *window);
+extern bool rexp_window_takes_reply(const RexpWindow *window);
 extern RexpRow *rexp_window_first_in_line(RexpWindow *window, RexpBatch **batch);
 extern void rexp_window_settle(RexpWindow *window, RexpBatch *batch,
 							   RexpRow *row, RexpRowState state);
