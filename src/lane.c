@@ -481,7 +481,6 @@ redirected(RexpLane *lane, const RexpFlight *flight, RexpRow *row,
 	RexpTraffic *traffic = lane->traffic;
 	bool		ask = answer == REXP_ANSWER_ASK && row != NULL &&
 		lane->flow != REXP_FLOW_STOP;
-	RexpError	unread;
 
 	/* two nodes may send it to each other */
 	if (ask && row->hops >= HOPS_AT_ONCE)
@@ -496,16 +495,11 @@ redirected(RexpLane *lane, const RexpFlight *flight, RexpRow *row,
 		row->state = flight->kind == REXP_FLIGHT_EXPIRIES ?
 			REXP_ROW_WRITTEN : REXP_ROW_WAITING;
 	}
-	if (!traffic->redirect(traffic->arg, lane, ask ? answer : REXP_ANSWER_MOVED, text,
-						   flight->batch, row))
-	{
-		rexp_error_set(&unread, ERRCODE_PROTOCOL_VIOLATION,
-					   "Redis sent a redirection that cannot be read");
-		stop(lane, &unread);
+	if (traffic->redirect(traffic->arg, lane, ask ? answer : REXP_ANSWER_MOVED, text,
+						  flight->batch, row) && ask)
 		return;
-	}
-	if (ask)
-		return;
+
+	/* if it tells no address that can be followed, the map may */
 	refuse(lane, flight, row, REXP_ANSWER_LATER, error);
 	if (lane->flow == REXP_FLOW_DRAIN)
 		lane->moved = true;

@@ -755,10 +755,17 @@ rexp_pipeline_row_end(RexpPipeline *p, RexpBlock *block)
 	row->number = ++p->traffic.ledger.counters.rows_read;
 
 	if (batch->nrows >= p->traffic.options.batch ||
-		batch->data.len >= REXP_BATCH_BYTES ||
-		((batch->nrows < 16 || batch->nrows % 16 == 0) &&
-		 is_old(lane, GetCurrentTimestamp())))
+		batch->data.len >= REXP_BATCH_BYTES)
 		return dispatch(p, lane);
+	if (batch->nrows < 16 || batch->nrows % 16 == 0)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+
+		if (is_old(lane, now))
+			return dispatch(p, lane);
+		if (now - p->attended_at >= BATCH_AGE * 1000)
+			p->unlooked = LOOK_EVERY;
+	}
 
 	p->unlooked += batch->data.len - row->start;
 	if (p->unlooked >= LOOK_EVERY)
@@ -874,9 +881,12 @@ look_at_servers(RexpPipeline *p)
 		meet_new_masters(p);
 	while ((lane = next_lane(p, &at)) != NULL)
 	{
-		if (lane->link != NULL && rexp_link_is_open(lane->link) &&
-			rexp_link_refresh_info(lane->link, &ignored))
+		if (lane->link == NULL || !rexp_link_is_open(lane->link))
+			continue;
+		if (rexp_link_refresh_info(lane->link, &ignored))
 			rexp_lane_note_server(lane);
+		else
+			lane->flow = REXP_FLOW_CONNECT; /* should it be needed again */
 	}
 	show_nodes(p, true);
 }
