@@ -10,7 +10,9 @@ OBJS = \
 	src/answer.o \
 	src/arguments.o \
 	src/block.o \
+	src/cluster.o \
 	src/command.o \
+	src/digest.o \
 	src/document.o \
 	src/encode.o \
 	src/encode_command.o \
@@ -20,21 +22,31 @@ OBJS = \
 	src/expiry.o \
 	src/fill.o \
 	src/job.o \
+	src/json_check.o \
+	src/key_shape.o \
+	src/lane.o \
+	src/ledger.o \
 	src/link.o \
 	src/payload.o \
 	src/pipeline.o \
 	src/preview.o \
 	src/progress.o \
 	src/redis_export.o \
+	src/reply.o \
 	src/resp.o \
+	src/scan.o \
 	src/search_index.o \
+	src/sentinel.o \
 	src/server_options.o \
 	src/session.o \
 	src/source.o \
 	src/template.o \
+	src/tls.o \
 	src/value.o \
 	src/vector.o \
 	src/verb.o \
+	src/verify.o \
+	src/waiter.o \
 	src/window.o \
 	src/worker.o
 PGFILEDESC = "redis_export - exports the rows of a query to Redis"
@@ -42,15 +54,37 @@ PGFILEDESC = "redis_export - exports the rows of a query to Redis"
 EXTENSION = redis_export
 DATA = redis_export--1.0.sql
 
-REGRESS = setup options arguments queries export failures documents hash commands expiry merge preview index command privileges
+REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command scan verify privileges
 
+# hiredis: the machine's if it is 1.4 or later, else the one that `make deps` has built here, else the machine's as it is. Without
+# hiredis_ssl and OpenSSL the extension has no TLS. Or all by hand: HIREDIS_CFLAGS=... HIREDIS_LIBS=... [HIREDIS_TLS=yes].
 PKG_CONFIG ?= pkg-config
-HIREDIS_CFLAGS := $(shell $(PKG_CONFIG) --cflags hiredis 2>/dev/null || echo -I/usr/include/hiredis)
-HIREDIS_LIBS := $(shell $(PKG_CONFIG) --libs hiredis 2>/dev/null || echo -lhiredis)
+HIREDIS_DIR ?= .deps/hiredis
+ifeq ($(origin HIREDIS_LIBS),undefined)
+there_is = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo yes)
+hiredis_archive := $(wildcard $(HIREDIS_DIR)/libhiredis.a)
+HIREDIS_TLS := $(call there_is,libssl libcrypto)
+ifneq ($(and $(HIREDIS_TLS),$(call there_is,'hiredis_ssl >= 1.4')),)
+hiredis_packages := hiredis_ssl hiredis libssl libcrypto
+hiredis_archive :=
+else ifneq ($(and $(HIREDIS_TLS),$(hiredis_archive)),)
+hiredis_packages := libssl libcrypto
+else ifneq ($(and $(HIREDIS_TLS),$(call there_is,hiredis_ssl)),)
+hiredis_packages := hiredis_ssl hiredis libssl libcrypto
+else
+hiredis_packages := hiredis
+hiredis_archive :=
+HIREDIS_TLS :=
+endif
+HIREDIS_CFLAGS := $(if $(hiredis_archive),-I$(HIREDIS_DIR)) $(shell $(PKG_CONFIG) --cflags $(hiredis_packages) 2>/dev/null || echo -I/usr/include/hiredis)
+HIREDIS_LIBS := $(hiredis_archive) $(shell $(PKG_CONFIG) --libs $(hiredis_packages) 2>/dev/null || echo -lhiredis)
+endif
 
-PG_CPPFLAGS = $(HIREDIS_CFLAGS)
+PG_CPPFLAGS = $(HIREDIS_CFLAGS) $(if $(HIREDIS_TLS),-DREXP_HIREDIS_TLS)
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter
 SHLIB_LINK = $(HIREDIS_LIBS)
+# its folder goes before PostgreSQL's, where another hiredis may be
+PG_LDFLAGS = $(filter -L%,$(HIREDIS_LIBS))
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
@@ -60,7 +94,7 @@ include $(PGXS)
 ifeq ($(shell echo 'int main(void){return 0;}' | $(CC) -Werror -Wmissing-variable-declarations -x c -fsyntax-only - 2>/dev/null && echo yes),)
 override CFLAGS := $(filter-out -Wmissing-variable-declarations,$(CFLAGS))
 endif
-$(OBJS): $(wildcard src/*.h)
+$(OBJS): $(wildcard src/*.h) $(hiredis_archive)
 endif
 
 -include test/targets.mk

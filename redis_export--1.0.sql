@@ -25,6 +25,7 @@ CREATE FUNCTION redis_export_jobs(
 	OUT key_template text,
 	OUT query text,
 	OUT state text,
+	OUT nodes int,
 	OUT rows_estimated bigint,
 	OUT rows_read bigint,
 	OUT rows_written bigint,
@@ -56,6 +57,32 @@ COMMENT ON VIEW redis_export_progress IS
 
 -- as with pg_stat_activity everyone may look; texts are shown to whom they concern
 GRANT SELECT ON redis_export_progress TO PUBLIC;
+
+CREATE FUNCTION redis_export_job_nodes(
+	OUT job bigint,
+	OUT host text,
+	OUT port int,
+	OUT slots int,
+	OUT state text,
+	OUT rows_written bigint,
+	OUT rows_with_redis bigint,
+	OUT bytes_sent bigint,
+	OUT reconnects bigint,
+	OUT last_error text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION redis_export_job_nodes() IS
+'the nodes of Redis that exports write to, as shown by the view redis_export_nodes';
+
+CREATE VIEW redis_export_nodes AS
+	SELECT * FROM redis_export_job_nodes() ORDER BY job, host, port;
+
+COMMENT ON VIEW redis_export_nodes IS
+'the nodes of Redis that exports write to';
+
+GRANT SELECT ON redis_export_nodes TO PUBLIC;
 
 CREATE FUNCTION redis_export_failures(
 	job bigint,
@@ -199,6 +226,41 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION redis_export_preview(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean, int) IS
 'the commands that redis_command_export would send for its first rows';
 
+CREATE FUNCTION redis_export_verify(
+	query text,
+	key_template text,
+	batch int DEFAULT 500,
+	server name DEFAULT 'redis',
+	value name DEFAULT NULL,
+	path text DEFAULT '$',
+	exclude text[] DEFAULT NULL,
+	merge boolean DEFAULT false,
+	replace boolean DEFAULT false,
+	ttl interval DEFAULT NULL,
+	ttl_column name DEFAULT NULL,
+	rate int DEFAULT NULL,
+	on_error text DEFAULT 'stop',
+	reject_limit bigint DEFAULT NULL,
+	retry_timeout interval DEFAULT '5 min',
+	wait_replicas int DEFAULT 0,
+	wait_index text DEFAULT NULL,
+	wait boolean DEFAULT true,
+	type text DEFAULT 'json',
+	examples int DEFAULT 10,
+	OUT expected bigint,
+	OUT missing bigint,
+	OUT different bigint,
+	OUT extra bigint,
+	OUT missing_keys text[],
+	OUT different_keys text[],
+	OUT extra_keys text[])
+RETURNS record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_export_verify(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, text, int) IS
+'compare what Redis holds with what an export of documents or hashes would write';
+
 CREATE FUNCTION redis_export_wait(job bigint, timeout interval DEFAULT NULL)
 RETURNS redis_export_progress
 AS 'MODULE_PATHNAME'
@@ -233,6 +295,45 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION redis_command(name, "any") IS
 'send one command to Redis, and return its answer';
 
+CREATE FUNCTION redis_scan(
+	server name,
+	pattern text DEFAULT '*',
+	type text DEFAULT NULL,
+	skip_invalid boolean DEFAULT false)
+RETURNS SETOF text
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100000;
+
+COMMENT ON FUNCTION redis_scan(name, text, text, boolean) IS
+'the keys of Redis that match a pattern, in order';
+
+CREATE FUNCTION redis_json_scan(
+	server name,
+	pattern text DEFAULT '*',
+	path text DEFAULT '$',
+	skip_invalid boolean DEFAULT false)
+RETURNS TABLE (
+	key text,
+	document jsonb)
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100000;
+
+COMMENT ON FUNCTION redis_json_scan(name, text, text, boolean) IS
+'the documents of Redis whose keys match a pattern, in order of the keys';
+
+CREATE FUNCTION redis_hash_scan(
+	server name,
+	pattern text DEFAULT '*',
+	skip_invalid boolean DEFAULT false)
+RETURNS TABLE (
+	key text,
+	fields jsonb)
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100000;
+
+COMMENT ON FUNCTION redis_hash_scan(name, text, boolean) IS
+'the hashes of Redis whose keys match a pattern, in order of the keys';
+
 -- What writes to Redis, or stops who does, is for whom it is granted to
 
 REVOKE ALL ON FUNCTION redis_json_export(text, text, int, name, name, text, text[], boolean, interval, name, int, text, bigint, interval, int, text, boolean) FROM PUBLIC;
@@ -240,8 +341,12 @@ REVOKE ALL ON FUNCTION redis_hash_export(text, text, int, name, text[], boolean,
 REVOKE ALL ON FUNCTION redis_command_export(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_preview(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, text, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_preview(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_verify(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, text, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_failures(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_wait(bigint, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_cancel(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_set_rate(bigint, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_command(name, "any") FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_scan(name, text, text, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_json_scan(name, text, text, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_hash_scan(name, text, boolean) FROM PUBLIC;

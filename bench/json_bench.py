@@ -2,14 +2,16 @@
 
 Started by bench/json. In one run, on one PostgreSQL and one Redis, it loads the same appointment documents again and again,
 alternating between redis_json_export, `redis-cli --pipe` on ready-made commands (what Redis can take at all) and a redis-py
-pipeline. --flat looks at the worker's memory instead, --rate at the evenness of a throttled export. README.md here says what
-the numbers mean. Prints tables, and one last line of JSON with everything.
+pipeline. --flat looks at the worker's memory instead, --rate at the evenness of a throttled export, --tls at what TLS costs.
+README.md here says what the numbers mean. Prints tables, and one last line of JSON with everything.
 """
 
 import argparse
 import json
 import os
+import socket
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -24,6 +26,7 @@ FULL_CORPUS = 36_900_717        # documents that the reference estimates for
 WINDOW_HOURS = 8
 TIME_LIMIT = 1 / 0.97           # of the pipe's time
 CPU_LIMIT = 30                  # microseconds a document
+TLS_LIMIT = 1 / 0.75            # of the time without TLS
 REFERENCE = {                   # published figures of the same benchmark with 1,000,000 documents
     'docs': 1_000_000, 'seconds': 199, 'docs_per_second': 5025, 'keys': 1_000_000, 'num_docs': 1_000_000,
     'num_records': 9_066_141, 'records_per_doc_avg': 9.07, 'inverted_sz_mb': 284, 'doc_table_size_mb': 80,
@@ -345,6 +348,57 @@ def even(options):
     return report
 
 
+# ---- --tls: what TLS costs --------------------------------------------------------------------
+
+def speak_tls(redis):
+    """Gives this Redis a certificate, which is its own authority, and a TLS port; returns that."""
+    subprocess.run(['openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-subj', '/CN=benchmark',
+                    '-addext', 'subjectAltName=IP:127.0.0.1', '-keyout', 'redis.key', '-out', 'redis.crt'],
+                   check=True, capture_output=True)
+    os.chmod('redis.key', 0o644)    # Redis is another user
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1]
+    for name, setting in (('tls-ca-cert-file', os.path.abspath('redis.crt')), ('tls-cert-file', os.path.abspath('redis.crt')),
+                          ('tls-key-file', os.path.abspath('redis.key')), ('tls-auth-clients', 'no'), ('tls-port', port)):
+        redis.client.config_set(name, setting)
+    return port
+
+
+def secure(options):
+    """Exports that take turns, with TLS and without, into one Redis. It has no search, and so no index: none that has speaks TLS."""
+    bench = Bench(options, options.docs)
+    redis, docs = bench.redis, bench.docs
+    lib.rows('-c', f"CREATE SERVER redis_tls FOREIGN DATA WRAPPER redis_export OPTIONS (host '127.0.0.1', port '{speak_tls(redis)}', "
+                   f"tls 'true', tls_ca_file '{os.path.abspath('redis.crt')}')")
+    servers = {'tls': 'redis_tls', 'plain': 'redis'}
+
+    def load(loader):
+        def export():
+            run, sampler = bench.export(Loads.QUERY, 'appointment:#{appointment_id}', 0.02, docs,
+                                        f", server => '{servers[loader]}'", seconds=120 + docs / 500)
+            return lib.Loaded(run.seconds, sampler.cpu, sampler)
+        redis.empty()
+        figures = lib.measured(redis, docs, export)
+        if redis.client.dbsize() != docs:
+            raise BenchError(f'{loader}: {redis.client.dbsize()} keys after {docs} documents')
+        return figures
+
+    done = lib.take_turns(list(servers), options.pairs, load)
+    ratio = lib.ratios(done, 'tls', 'plain')
+    figures = {loader: lib.summarized(done, loader) for loader in servers}
+    report = {'bench': 'json --tls', 'docs': docs, 'pairs': options.pairs, 'batch': options.batch, **source_figures(),
+              'machine': lib.environment(redis), 'loaders': figures, 'ratios_to_plain': ratio,
+              'targets': [lib.target('time with TLS, median of the ratios to that without', ratio['median'], TLS_LIMIT)],
+              'disturbed_loads': lib.disturbed(done)}
+    print(f'{docs:,} documents of {report["doc_bytes_avg"]:,.0f} bytes, {options.pairs} pairs, no index\n')
+    print(lib.table([['', *lib.LOAD_HEADING[:-3], 'time / plain', 'min', 'max']]
+                    + [[loader, *lib.load_cells(figures[loader], ratio if loader == 'tls' else None)] for loader in servers]))
+    lib.print_disturbed(report['disturbed_loads'], len(done))
+    lib.print_targets(report['targets'])
+    return report
+
+
 # ---- the command line -------------------------------------------------------------------------
 
 def parse_arguments():
@@ -358,6 +412,7 @@ def parse_arguments():
     parser.add_argument('--flat', action='store_true', help="the worker's memory at growing numbers of rows, and with rows of 1 MB")
     parser.add_argument('--rate', type=lib.count, nargs='?', const=2000, metavar='ROWS',
                         help='ten seconds of an export throttled to ROWS a second (2000): its time and its bursts')
+    parser.add_argument('--tls', action='store_true', help='exports with TLS and without, in pairs, into a Redis without an index')
     parser.add_argument('--parse-only', action='store_true', help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.loaders = options.loaders.split(',')
@@ -371,7 +426,7 @@ def main():
     options = parse_arguments()
     if options.parse_only:
         return
-    mode = flat if options.flat else even if options.rate else benchmark
+    mode = flat if options.flat else even if options.rate else secure if options.tls else benchmark
     try:
         report = mode(options)
     except BenchError as error:

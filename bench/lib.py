@@ -397,7 +397,7 @@ def machine():
         'cpu': cpu,
         'memory_gb': round(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1024 ** 3, 1),
         'kernel': platform.release(),
-        'hiredis': output_of(['pkg-config', '--modversion', 'hiredis']) or None,
+        'hiredis': os.environ.get('REDIS_EXPORT_HIREDIS'),    # which the extension was built with
         'redis_cli': (output_of(['redis-cli', '--version']).split() or [None, None])[1],
     }
 

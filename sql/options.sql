@@ -30,6 +30,20 @@ CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (timeout '0');
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (timeout 'nan');
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (connect_timeout '1e9');
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (client_name 'two words');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (tls 'perhaps');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (tls 'false', tls_verify 'somewhat');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (tls 'false', tls_server_name '');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (tls 'false', tls_ca_file '');
+
+-- TLS is off because somebody said so, or all other options for it are off too
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (tls_ca_file '/etc/redis/ca.crt');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (tls_verify 'full');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (tls 'false', tls_cert_file '/etc/redis/us.crt');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (tls 'false', tls_key_file '/etc/redis/us.key');
+CREATE SERVER s3 FOREIGN DATA WRAPPER redis_export OPTIONS (tls 'off', tls_ca_file '/etc/redis/ca.crt', tls_verify 'ca',
+	tls_cert_file '/etc/redis/us.crt', tls_key_file '/etc/redis/us.key', tls_server_name 'redis.example.com');
+ALTER SERVER s3 OPTIONS (DROP tls);
+ALTER SERVER s3 OPTIONS (DROP tls_key_file);
 
 -- a socket is entered by the server's own operating system user
 CREATE ROLE regress_redis_admin;
@@ -39,7 +53,18 @@ CREATE SERVER mine FOREIGN DATA WRAPPER redis_export OPTIONS (host '/run/redis/r
 CREATE SERVER mine FOREIGN DATA WRAPPER redis_export OPTIONS (host 'localhost');
 ALTER SERVER mine OPTIONS (SET host '/run/redis/redis.sock');
 DROP SERVER mine;
+
+-- and files are read by it
+CREATE SERVER mine FOREIGN DATA WRAPPER redis_export OPTIONS (tls 'false', tls_ca_file '/etc/redis/ca.crt');
+CREATE SERVER mine FOREIGN DATA WRAPPER redis_export OPTIONS (tls 'false', tls_server_name 'redis.example.com');
+ALTER SERVER mine OPTIONS (ADD tls_cert_file '/etc/redis/us.crt', ADD tls_key_file '/etc/redis/us.key');
+DROP SERVER mine;
 RESET ROLE;
+ALTER SERVER s3 OWNER TO regress_redis_admin;
+SET ROLE regress_redis_admin;
+ALTER SERVER s3 OPTIONS (ADD host 'elsewhere');
+RESET ROLE;
+DROP SERVER s3;
 REVOKE USAGE ON FOREIGN DATA WRAPPER redis_export FROM regress_redis_admin;
 DROP ROLE regress_redis_admin;
 
@@ -47,3 +72,18 @@ DROP ROLE regress_redis_admin;
 CREATE USER MAPPING FOR CURRENT_USER SERVER s2 OPTIONS (username 'app');
 SELECT redis_command('s2', 'PING');
 DROP SERVER s2 CASCADE;
+
+-- clusters and sentinels
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (cluster 'perhaps');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'a:26379,:1', sentinel_service 'm');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'a:99999', sentinel_service 'm');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts '[::1', sentinel_service 'm');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts '', sentinel_service 'm');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'a');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_service 'm');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'a', sentinel_service '');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'a', sentinel_service 'm', port '6379');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'a', sentinel_service 'm', cluster 'true');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_password 'x');
+CREATE SERVER good FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'a, b:1 ,[::1]:26379,[::1]', sentinel_service 'm', cluster 'Auto');
+DROP SERVER good;

@@ -24,7 +24,7 @@ typedef struct AnswerRule
 } AnswerRule;
 
 #define PASSWORD_HINT "Give username and password in a user mapping: CREATE USER MAPPING FOR CURRENT_USER SERVER ... OPTIONS (username '...', password '...')."
-#define CLUSTER_HINT "This Redis is a node of a Redis Cluster. The option \"cluster\" is not there in this version: export to a Redis that holds all slots."
+#define CLUSTER_HINT "This Redis is a node of a Redis Cluster. Set the option \"cluster\" of the foreign server to true."
 
 /* The first rule that fits counts. */
 static const AnswerRule rules[] = {
@@ -47,12 +47,14 @@ static const AnswerRule rules[] = {
 	"The server's options lead to a Redis replica. Point them to the master."},
 	{"MASTERDOWN ", NULL, REXP_ANSWER_RECONNECT, ERRCODE_CANNOT_CONNECT_NOW,
 	"The server's options lead to a Redis replica. Point them to the master."},
-	{"CLUSTERDOWN ", NULL, REXP_ANSWER_RECONNECT, ERRCODE_CANNOT_CONNECT_NOW, NULL},
+
+	/* of a cluster */
+	{"CLUSTERDOWN ", NULL, REXP_ANSWER_CLUSTER_DOWN, ERRCODE_CANNOT_CONNECT_NOW, NULL},
+	{"MOVED ", NULL, REXP_ANSWER_MOVED, ERRCODE_FEATURE_NOT_SUPPORTED, CLUSTER_HINT},
+	{"ASK ", NULL, REXP_ANSWER_ASK, ERRCODE_FEATURE_NOT_SUPPORTED, CLUSTER_HINT},
+	{"TRYAGAIN ", NULL, REXP_ANSWER_TRY_AGAIN, ERRCODE_FEATURE_NOT_SUPPORTED, CLUSTER_HINT},
 
 	/* the job cannot go on */
-	{"MOVED ", NULL, REXP_ANSWER_FATAL, ERRCODE_FEATURE_NOT_SUPPORTED, CLUSTER_HINT},
-	{"ASK ", NULL, REXP_ANSWER_FATAL, ERRCODE_FEATURE_NOT_SUPPORTED, CLUSTER_HINT},
-	{"TRYAGAIN ", NULL, REXP_ANSWER_FATAL, ERRCODE_FEATURE_NOT_SUPPORTED, CLUSTER_HINT},
 	{"NOAUTH ", NULL, REXP_ANSWER_FATAL,
 	ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION, PASSWORD_HINT},
 	{"ERR operation not permitted", NULL, REXP_ANSWER_FATAL,
@@ -84,6 +86,7 @@ static const AnswerRule rules[] = {
 	{NULL, NULL, REXP_ANSWER_ROW, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION, NULL}
 };
 
+static const char discarded[] = "EXECABORT Transaction discarded because of: ";
 static const char arguments_follow[] = ", with args beginning with:";
 
 /*
@@ -102,13 +105,20 @@ rexp_answer_to(const char *reply, size_t len, RexpError *error)
 	const char *arguments = memmem(reply, len, arguments_follow,
 								   strlen(arguments_follow));
 
+	const char *reason;
+
 	if (arguments != NULL)
 		len = arguments - reply;
 	rexp_printable(text, sizeof(text), reply, len);
+
+	/* of a transaction, what counts is why it was discarded */
+	reason = text;
+	if (strncmp(text, discarded, strlen(discarded)) == 0)
+		reason += strlen(discarded);
 	for (rule = rules; rule->prefix != NULL; rule++)
 	{
-		if (strncmp(text, rule->prefix, strlen(rule->prefix)) == 0 &&
-			(rule->part == NULL || strcasestr(text, rule->part) != NULL))
+		if (strncmp(reason, rule->prefix, strlen(rule->prefix)) == 0 &&
+			(rule->part == NULL || strcasestr(reason, rule->part) != NULL))
 			break;
 	}
 	rexp_error_set(error, rule->sqlstate, "Redis answered: %s", text);

@@ -18,6 +18,10 @@ typedef enum RexpAnswer
 								 * good: wait, resend */
 	REXP_ANSWER_RECONNECT,		/* this connection is of no use, or leads to
 								 * the wrong server: wait, connect, resend */
+	REXP_ANSWER_MOVED,			/* another node of the cluster has the slot */
+	REXP_ANSWER_ASK,			/* another node has the key: its slot moves */
+	REXP_ANSWER_TRY_AGAIN,		/* the slot of several keys moves */
+	REXP_ANSWER_CLUSTER_DOWN,	/* a slot has no owner now */
 	REXP_ANSWER_FATAL			/* the job cannot go on */
 } RexpAnswer;
 

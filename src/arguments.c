@@ -27,6 +27,9 @@
 #define MAX_RATE 10000000
 #define MAX_REPLICAS 1000
 
+/* What Redis calls the type of documents. */
+#define REDIS_JSON_TYPE "ReJSON-RL"
+
 /* Learn the names of the arguments of the function that is called. */
 void
 rexp_arguments_init(RexpArguments *arguments, FunctionCallInfo fcinfo)
@@ -38,6 +41,7 @@ rexp_arguments_init(RexpArguments *arguments, FunctionCallInfo fcinfo)
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
 	arguments->fcinfo = fcinfo;
+	arguments->whose = "export";
 	(void) get_func_arg_info(tuple, &arguments->types, &arguments->names, &modes);
 	arguments->count = fcinfo->nargs;
 	ReleaseSysCache(tuple);
@@ -75,7 +79,7 @@ value_of(const RexpArguments *arguments, const char *name)
 	if (arguments->fcinfo->args[i].isnull)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("argument \"%s\" of the export must not be null", name)));
+				 errmsg("argument \"%s\" of the %s must not be null", name, arguments->whose)));
 	return arguments->fcinfo->args[i].value;
 }
 
@@ -116,8 +120,8 @@ rexp_integer_argument(RexpArguments *arguments, const char *name, int64 least,
 	if (value < least || value > most)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"%s\" of the export is out of range: " INT64_FORMAT,
-						name, value),
+				 errmsg("argument \"%s\" of the %s is out of range: " INT64_FORMAT,
+						name, arguments->whose, value),
 				 errhint("It is a number from " INT64_FORMAT " to " INT64_FORMAT ".",
 						 least, most)));
 	return value;
@@ -135,7 +139,7 @@ rexp_interval_argument(RexpArguments *arguments, const char *name)
 		(milliseconds > 0 && milliseconds < 1))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"%s\" of the export is out of range", name),
+				 errmsg("argument \"%s\" of the %s is out of range", name, arguments->whose),
 				 errhint("It is an interval of 0, or from 1 millisecond to %d days.",
 						 REXP_EXPIRY_MOST_DAYS)));
 	return (int64) milliseconds;
@@ -167,8 +171,7 @@ list_of(const RexpArguments *arguments, const char *name)
 		if (nulls[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("argument \"%s\" of the export must not contain nulls",
-							name)));
+					 errmsg("argument \"%s\" of the %s must not contain nulls", name, arguments->whose)));
 		list = lappend(list, TextDatumGetCString(elements[i]));
 	}
 	return list;
@@ -184,7 +187,8 @@ second_of(const RexpArguments *arguments, const char *name, const char *first,
 	if (strcmp(word, first) != 0 && strcmp(word, second) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"%s\" of the export is not known: \"%s\"", name, word),
+				 errmsg("argument \"%s\" of the %s is not known: \"%s\"", name,
+						arguments->whose, word),
 				 errhint("It is \"%s\" or \"%s\".", first, second)));
 	return strcmp(word, second) == 0;
 }
@@ -269,6 +273,9 @@ rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind, RexpJob *jo
 	job->server = string_of(arguments, "server");
 	encoding_arguments(arguments, kind, &job->encoding);
 	expiry_arguments(arguments, job);
+
+	/* a row of nulls deletes its key, which an earlier row's expiry must find */
+	job->pipeline.expiries_differ |= job->encoding.replace && job->pipeline.expire;
 	error_arguments(arguments, &job->pipeline);
 	job->pipeline.batch = (int) rexp_integer_argument(arguments, "batch", 1, MAX_BATCH);
 	job->pipeline.rate = rexp_rate_argument(arguments);
@@ -308,4 +315,42 @@ rexp_preview_kind(RexpArguments *arguments)
 				 errmsg("%s requires type => 'json'",
 						not_of_hashes[is_given(arguments, not_of_hashes[0]) ? 0 : 1])));
 	return kind;
+}
+
+/* Raise an error if an export does not write whole values, which can be compared. */
+void
+rexp_refuse_partial(const RexpJob *job)
+{
+	if (job->encoding.kind == REXP_EXPORT_JSON &&
+		(job->encoding.merge || strcmp(job->encoding.path, "$") != 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot verify parts of documents"),
+				 errdetail("With %s an export does not write whole documents.",
+						   job->encoding.merge ? "merge" : "a path other than $")));
+}
+
+/* The arguments of a scan, in the current memory context. */
+void
+rexp_scan_arguments(RexpArguments *arguments, RexpScanKind kind,
+					RexpScanOptions *options)
+{
+	const char *pattern;
+	const char *path;
+
+	arguments->whose = "scan";
+	pattern = string_of(arguments, "pattern");
+	path = string_or_null(arguments, "path");
+	options->kind = kind;
+	options->server = string_of(arguments, "server");
+	options->pattern = rexp_literal_utf8(pattern, strlen(pattern));
+	options->type = kind == REXP_SCAN_JSON ? REDIS_JSON_TYPE :
+		kind == REXP_SCAN_HASH ? "hash" : string_or_null(arguments, "type");
+	if (options->type != NULL && pg_strcasecmp(options->type, "json") == 0)
+		options->type = REDIS_JSON_TYPE;
+
+	/* of "$", the answer would be an array that holds the document */
+	options->path = path == NULL || strcmp(path, "$") == 0 ? "." :
+		rexp_literal_utf8(path, strlen(path));
+	options->skip_invalid = flag_of(arguments, "skip_invalid");
 }

@@ -10,10 +10,12 @@
 
 #include "fmgr.h"
 #include "job.h"
+#include "scan.h"
 
 typedef struct RexpArguments
 {
 	FunctionCallInfo fcinfo;
+	const char *whose;			/* for errors: "export" */
 	int			count;
 	Oid		   *types;
 	char	  **names;
@@ -27,5 +29,8 @@ extern int	rexp_rate_argument(RexpArguments *arguments);
 extern RexpExportKind rexp_preview_kind(RexpArguments *arguments);
 extern void rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind,
 								  RexpJob *job);
+extern void rexp_refuse_partial(const RexpJob *job);
+extern void rexp_scan_arguments(RexpArguments *arguments, RexpScanKind kind,
+								RexpScanOptions *options);
 
 #endif							/* REDIS_EXPORT_ARGUMENTS_H */

@@ -5,7 +5,8 @@
  *
  * The session keeps a connection for each server and user, until the options
  * that it was made with change.  A connection that an error has left between
- * command and answer is given up at its next use.
+ * command and answer is given up at its next use.  Where a node of a cluster sends
+ * a command elsewhere, it is followed, and that connection is kept, too.
  *
  * Nothing here knows exports.
  *
@@ -14,18 +15,18 @@
 #include "postgres.h"
 
 #include "answer.h"
-#include "catalog/namespace.h"
+#include "cluster.h"
 #include "command.h"
 #include "compat.h"
 #include "link.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "reply.h"
+#include "sentinel.h"
 #include "server_options.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
-#include "utils/json.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 #include "value.h"
@@ -35,6 +36,8 @@ typedef struct ConnectionKey
 {
 	Oid			server;
 	Oid			user;
+	int			port;			/* of a node of a cluster, or 0 and ... */
+	char		host[256];		/* ... an empty name: where the options lead */
 } ConnectionKey;
 
 typedef struct Connection
@@ -46,6 +49,9 @@ typedef struct Connection
 	bool		busy;			/* a command is on its way, or an error came */
 	bool		outdated;		/* options have changed */
 } Connection;
+
+/* From node to node of a cluster, for one command. */
+#define MOST_HOPS 5
 
 static HTAB *connections = NULL;
 
@@ -102,9 +108,12 @@ init_connections(void)
 	CacheRegisterSyscacheCallback(USERMAPPINGOID, outdate_connections, 0);
 }
 
-/* A connection that is open, as far as can be told. */
+/*
+ * A connection that is open, as far as can be told: to where the options lead, or
+ * to the node that is named.
+ */
 static Connection *
-get_connection(const char *server)
+get_connection(const char *server, const char *host, int port)
 {
 	ConnectionKey key;
 	Connection *connection;
@@ -116,6 +125,8 @@ get_connection(const char *server)
 	memset(&key, 0, sizeof(key));
 	key.user = GetUserId();
 	key.server = rexp_find_server(server, key.user);
+	key.port = port;
+	strlcpy(key.host, host, sizeof(key.host));
 	close_outdated();
 
 	connection = hash_search(connections, &key, HASH_ENTER, &found);
@@ -135,6 +146,8 @@ get_connection(const char *server)
 		RexpLinkOptions *options = rexp_link_options(server, key.user, NULL);
 
 		connection->link = rexp_link_create(options, true);
+		if (port != 0)
+			rexp_link_set_address(connection->link, host, port);
 		connection->timeout = options->timeout;
 		connection->outdated = false;
 		MemoryContextSwitchTo(old);
@@ -148,7 +161,7 @@ get_connection(const char *server)
 		rexp_link_close(connection->link);
 	connection->busy = true;
 	if (!rexp_link_is_open(connection->link) &&
-		rexp_link_connect(connection->link, &error) != REXP_ANSWER_DONE)
+		rexp_connect(connection->link, &error) != REXP_ANSWER_DONE)
 		rexp_error_raise(&error);
 	return connection;
 }
@@ -209,75 +222,79 @@ build_request(RexpBuffer *request, int nwords, const Datum *words,
 	}
 }
 
-/* Bytes of Redis as a JSON string: as text if they are one, as \x hex if not. */
-static void
-append_string(StringInfo out, const char *bytes, size_t len)
-{
-	char	   *text = NULL;
-
-	if (memchr(bytes, '\0', len) == NULL &&
-		pg_verify_mbstr(PG_UTF8, bytes, (int) len, true))
-	{
-		text = pnstrdup(bytes, len);
-		if (GetDatabaseEncoding() != PG_UTF8 && GetDatabaseEncoding() != PG_SQL_ASCII)
-		{
-			/* what the database's encoding lacks is shown as hex, too */
-			Oid			proc = FindDefaultConversionProc(PG_UTF8, GetDatabaseEncoding());
-			int			room = (int) len * MAX_CONVERSION_GROWTH + 1;
-			char	   *converted = palloc(room);
-
-			if (OidIsValid(proc) &&
-				pg_do_encoding_conversion_buf(proc, PG_UTF8, GetDatabaseEncoding(),
-											  (unsigned char *) text, (int) len,
-											  (unsigned char *) converted, room,
-											  true) == (int) len)
-				text = converted;
-			else
-				text = NULL;
-		}
-	}
-	if (text == NULL)
-	{
-		text = palloc(len * 2 + 3);
-		memcpy(text, "\\x", 2);
-		text[2 + hex_encode(bytes, len, text + 2)] = '\0';
-	}
-	escape_json(out, text);
-	pfree(text);
-}
-
-/* A reply as JSON text.  An error reply raises that error. */
-static void
-append_reply(StringInfo out, const redisReply *reply)
+/* Send the request over a connection, and wait for the reply. */
+static redisReply *
+exchange(Connection *connection, const RexpBuffer *request)
 {
 	RexpError	error;
+	redisReply *reply = rexp_link_exchange(connection->link, request,
+										   connection->timeout, &error);
 
-	switch (reply->type)
+	if (reply == NULL)
+		rexp_error_raise(&error);
+	return reply;
+}
+
+/*
+ * send_asking
+ *	  Tell a node of a cluster to take the next command though the slot is not its
+ *	  own yet.
+ */
+static void
+send_asking(Connection *connection)
+{
+	RexpBuffer	request;
+
+	rexp_buffer_init(&request, 32);
+	rexp_resp_header(&request, '*', 1);
+	rexp_resp_word(&request, "ASKING");
+	freeReplyObject(exchange(connection, &request));
+}
+
+/* Is it an error that names another node?  Then that is where to go. */
+static bool
+is_redirected(const Connection *connection, const redisReply *reply,
+			  RexpAnswer *answer, char *host, size_t size, int *port)
+{
+	RexpError	ignored;
+	int			slot;
+
+	*answer = reply->type == REDIS_REPLY_ERROR ?
+		rexp_answer_to(reply->str, reply->len, &ignored) : REXP_ANSWER_DONE;
+	return (*answer == REXP_ANSWER_MOVED || *answer == REXP_ANSWER_ASK) &&
+		rexp_link_options_of(connection->link)->cluster != REXP_CLUSTER_OFF &&
+		rexp_cluster_redirection(reply->str, rexp_link_host(connection->link),
+								 &slot, host, size, port);
+}
+
+/*
+ * send_command
+ *	  Send a command to the node that takes it, and return its reply.
+ */
+static redisReply *
+send_command(const char *server, const RexpBuffer *request)
+{
+	char		host[256] = "";
+	int			port = 0;
+	RexpAnswer	answer = REXP_ANSWER_DONE;
+
+	for (int hop = 0;; hop++)
 	{
-		case REDIS_REPLY_ERROR:
-			(void) rexp_answer_to(reply->str, reply->len, &error);
-			rexp_error_raise(&error);
-			break;
-		case REDIS_REPLY_INTEGER:
-			appendStringInfo(out, INT64_FORMAT, (int64) reply->integer);
-			break;
-		case REDIS_REPLY_NIL:
-			appendStringInfoString(out, "null");
-			break;
-		case REDIS_REPLY_ARRAY:
-			check_stack_depth();
-			appendStringInfoChar(out, '[');
-			for (size_t i = 0; i < reply->elements; i++)
-			{
-				if (i > 0)
-					appendStringInfoChar(out, ',');
-				append_reply(out, reply->element[i]);
-			}
-			appendStringInfoChar(out, ']');
-			break;
-		default:
-			append_string(out, reply->str, reply->len);
-			break;
+		Connection *connection = get_connection(server, host, port);
+		redisReply *reply;
+
+		if (answer == REXP_ANSWER_ASK)
+			send_asking(connection);
+		reply = exchange(connection, request);
+		connection->busy = false;
+		if (hop == MOST_HOPS ||
+			!is_redirected(connection, reply, &answer, host, sizeof(host), &port))
+		{
+			/* another server may be the right one the next time */
+			connection->busy = answer == REXP_ANSWER_RECONNECT;
+			return reply;
+		}
+		freeReplyObject(reply);
 	}
 }
 
@@ -292,25 +309,18 @@ Datum
 rexp_command(const char *server, int nwords, const Datum *words,
 			 const Oid *types, const bool *nulls)
 {
-	Connection *connection;
 	RexpBuffer	request;
-	RexpError	error;
 	redisReply *volatile reply;
 	StringInfoData json;
 
 	(void) rexp_find_server(server, GetUserId());
 	build_request(&request, nwords, words, types, nulls);
-	connection = get_connection(server);
-	reply = rexp_link_exchange(connection->link, &request, connection->timeout,
-							   &error);
-	if (reply == NULL)
-		rexp_error_raise(&error);
-	connection->busy = false;
+	reply = send_command(server, &request);
 
 	initStringInfo(&json);
 	PG_TRY();
 	{
-		append_reply(&json, reply);
+		rexp_reply_append(&json, reply);
 	}
 	PG_FINALLY();
 	{

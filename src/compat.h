@@ -26,6 +26,7 @@
 #include "utils/acl.h"
 #include "utils/guc_tables.h"
 #include "utils/memutils.h"
+#include "utils/tuplesort.h"
 #include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 150000
@@ -54,6 +55,13 @@ typedef size_t rexp_array_len;
 typedef int rexp_array_len;
 #define REXP_HIREDIS_RESP3_FUNCTIONS
 #endif
+
+/* The Makefile knows whether there is hiredis_ssl, which came with 1.0. */
+#ifdef REXP_HIREDIS_TLS
+#include <hiredis_ssl.h>
+#endif
+#define REXP_HIREDIS_VERSION \
+	CppAsString2(HIREDIS_MAJOR) "." CppAsString2(HIREDIS_MINOR) "." CppAsString2(HIREDIS_PATCH)
 
 /*
  * libpq/libpq.h would declare it, but includes headers of GSSAPI that need not
@@ -116,6 +124,19 @@ rexp_guc_variables(int *count)
 #else
 	*count = GetNumConfigOptions();
 	return get_guc_variables();
+#endif
+}
+
+/* The next value of a sort, palloc'd; false at its end. */
+static inline bool
+rexp_tuplesort_getdatum(Tuplesortstate *sort, Datum *value)
+{
+	bool		isnull;
+
+#if PG_VERSION_NUM >= 160000
+	return tuplesort_getdatum(sort, true, true, value, &isnull, NULL);
+#else
+	return tuplesort_getdatum(sort, true, value, &isnull, NULL);
 #endif
 }
 

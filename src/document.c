@@ -20,6 +20,7 @@
 #include "compat.h"
 #include "document.h"
 #include "fmgr.h"
+#include "json_check.h"
 #include "mb/pg_wchar.h"
 #include "nodes/makefuncs.h"
 #include "utils/builtins.h"
@@ -140,24 +141,12 @@ write_quoted(RexpBuffer *out, const char *bytes, size_t len)
 	rexp_buffer_append(out, "\"", 1);
 }
 
-/*
- * nested_too_deep
- *	  Could the parser meet more than MAX_JSON_DEPTH levels?
- *
- * Most documents have too few brackets for that, which one plain loop shows;
- * for the others, brackets outside of strings are followed.
- */
+/* Could the parser meet more than MAX_JSON_DEPTH levels? */
 static bool
 nested_too_deep(const char *json, size_t len)
 {
-	size_t		brackets = 0;
 	int			depth = 0;
 	bool		in_string = false;
-
-	for (size_t i = 0; i < len; i++)
-		brackets += (json[i] == '{') | (json[i] == '[');
-	if (brackets <= MAX_JSON_DEPTH)
-		return false;
 
 	for (size_t i = 0; i < len; i++)
 	{
@@ -188,7 +177,8 @@ nested_too_deep(const char *json, size_t len)
  *	  Is this text one JSON value, as PostgreSQL's parser sees it?
  *
  * RedisJSON is no judge of that: it stores the first half of {"a":1}{"b":2}
- * and answers OK (seen with 2.8).  The text itself is never part of the error,
+ * and answers OK (seen with 2.8).  Most documents need only a quick look for
+ * that.  The text itself is never part of the error,
  * as errors go to the server's log.
  */
 static bool
@@ -213,6 +203,8 @@ check_json(const RexpDocument *document, const char *json, size_t len,
 			return false;
 		}
 	}
+	if (rexp_json_is_valid(json, len, MAX_JSON_DEPTH))
+		return true;
 	if (nested_too_deep(json, len))
 	{
 		rexp_error_set(error, ERRCODE_STATEMENT_TOO_COMPLEX,

@@ -305,7 +305,8 @@ wait_for_end(Launch *launch, RexpJobStatus *status, MemoryContext scratch)
 			ereport(WARNING,
 					(errcode(status->error.sqlstate),
 					 errmsg("export job " INT64_FORMAT " tries again: %s",
-							status->job, status->error.message)));
+							status->job, status->error.message),
+					 status->error.hint[0] ? errhint("%s", status->error.hint) : 0));
 			told_of_trouble = true;
 		}
 
@@ -356,7 +357,14 @@ tell_end(const RexpJobStatus *status)
 			rexp_error_detail(&error, "%s", ledger);
 		rexp_error_raise(&error);
 	}
-	if (counters->redis_restarts > 0)
+	if (counters->redis_takeovers > 0 && !counters->held_by_replicas)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("another Redis took over as the master after " INT64_FORMAT " rows of export job " INT64_FORMAT " were acknowledged",
+						counters->written_at_restart, status->job),
+				 errdetail("Redis replicates asynchronously: what the one before had not passed on is lost."),
+				 errhint("Export again, or let rows count only when replicas have them (wait_replicas).")));
+	if (counters->redis_restarts > counters->redis_takeovers)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),
 				 errmsg("Redis was restarted after " INT64_FORMAT " rows of export job " INT64_FORMAT " were acknowledged",

@@ -3,10 +3,11 @@
  * link.c
  *	  One connection to Redis.
  *
- * The socket is ours and does not block; hiredis parses what comes in.  All
- * waiting is for the latch and the socket at once, and serves interrupts, so
- * that cancel, terminate and recovery conflicts work while Redis is silent.
- * The one call that cannot be interrupted is getaddrinfo().
+ * The socket is ours and does not block; hiredis parses what comes in, and
+ * with TLS (tls.c) carries the bytes, too.  All waiting is for the latch and the
+ * socket at once, and serves interrupts, so that cancel, terminate and recovery
+ * conflicts work while Redis is silent.  The one call that cannot be interrupted
+ * is getaddrinfo().
  *
  * hiredis keeps malloc(), and nothing that can raise an error is called from
  * its callbacks: an error would jump through its frames.
@@ -44,8 +45,12 @@
 struct RexpLink
 {
 	RexpLinkOptions options;
+	char		host[256];		/* the one in options, if it was set later */
 	bool		keep_trees;		/* replies as hiredis makes them */
 	redisContext *context;		/* NULL: not connected */
+	uint64		connection;		/* which one, of all that this process had */
+	RexpTls		tls;
+	bool		heard;			/* has anything come in on this connection? */
 	WaitEventSet *events;
 	uint32		watched;		/* what the set waits for on the socket */
 	RexpReply	reply;
@@ -203,6 +208,66 @@ rexp_link_server_info(const RexpLink *link)
 	return &link->info;
 }
 
+const RexpLinkOptions *
+rexp_link_options_of(const RexpLink *link)
+{
+	return &link->options;
+}
+
+/* The host that the link leads to, as long as it does. */
+const char *
+rexp_link_host(const RexpLink *link)
+{
+	return link->options.host;
+}
+
+int
+rexp_link_port(const RexpLink *link)
+{
+	return link->options.port;
+}
+
+/*
+ * rexp_link_set_address
+ *	  Lead the link, which must be closed, elsewhere.
+ */
+void
+rexp_link_set_address(RexpLink *link, const char *host, int port)
+{
+	Assert(link->context == NULL);
+	if (strcmp(link->options.host, host) != 0 || link->options.port != port)
+	{
+		/* what it was told of the other server is not true of this one */
+		memset(&link->info, 0, sizeof(link->info));
+		link->client_id = 0;
+	}
+	strlcpy(link->host, host, sizeof(link->host));
+	link->options.host = link->host;
+	link->options.port = port;
+}
+
+/* Of a link that is open: its socket, ... */
+int
+rexp_link_socket(const RexpLink *link)
+{
+	return link->context->fd;
+}
+
+/* ... a number that no other connection of this process had, ... */
+uint64
+rexp_link_connection(const RexpLink *link)
+{
+	return link->connection;
+}
+
+/* ... and what to wait for on the socket. */
+uint32
+rexp_link_events(const RexpLink *link, bool until_writable)
+{
+	return WL_SOCKET_READABLE |
+		(until_writable || link->tls.unsent ? WL_SOCKET_WRITEABLE : 0);
+}
+
 /* Where the link leads, for errors.  In a static buffer. */
 static const char *
 address_text(const RexpLink *link)
@@ -228,8 +293,9 @@ rexp_link_close(RexpLink *link)
 	}
 	if (link->context != NULL)
 	{
-		redisFree(link->context);	/* closes the socket */
+		redisFree(link->context);	/* closes the socket, and frees TLS */
 		link->context = NULL;
+		rexp_tls_end(&link->tls);
 		ReleaseExternalFD();
 	}
 	free(link->text);
@@ -254,12 +320,22 @@ lost(RexpLink *link, RexpError *error, const char *reason)
  *	  Hand bytes to the kernel, as many as it takes now.
  *
  * Returns how many those were, which may be 0, or -1 after a loss of the
- * connection.  Replies that came in before can still be received.
+ * connection.  Replies that came in before can still be received.  With TLS the
+ * last of the bytes may be kept here until there is room for them; they have
+ * been sent as far as the caller is concerned, and cannot be taken back.
  */
 ssize_t
 rexp_link_send(RexpLink *link, const char *bytes, size_t len, RexpError *error)
 {
 	ssize_t		n;
+
+	if (link->tls.context != NULL)
+	{
+		n = rexp_tls_send(&link->tls, bytes, len);
+		if (n < 0)
+			lost(link, error, link->tls.reason);
+		return n;
+	}
 
 	do
 	{
@@ -279,29 +355,43 @@ rexp_link_send(RexpLink *link, const char *bytes, size_t len, RexpError *error)
  *	  Read what has come in, for rexp_link_next_reply().
  *
  * Returns the number of bytes, 0 if there are none now, -1 after a loss of the
- * connection.
+ * connection.  Only when it has returned 0, one may wait for more.
  */
 ssize_t
 rexp_link_receive(RexpLink *link, RexpError *error)
 {
+	const char *reason;
 	ssize_t		n;
 
-	do
+	if (link->tls.context != NULL)
 	{
-		n = recv(link->context->fd, link->input, RECEIVE_SIZE, 0);
-	} while (n < 0 && errno == EINTR);
+		n = rexp_tls_receive(&link->tls, link->input, RECEIVE_SIZE);
+		reason = link->tls.reason;
+	}
+	else
+	{
+		do
+		{
+			n = recv(link->context->fd, link->input, RECEIVE_SIZE, 0);
+		} while (n < 0 && errno == EINTR);
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return 0;
+		reason = n == 0 ? "the server closed it" : strerror(errno);
+		if (n == 0)
+			n = -1;
+	}
 
-	if (n > 0)
+	if (n < 0)
+		lost(link, error, reason);
+	else if (n > 0)
 	{
+		link->heard = true;
 		if (redisReaderFeed(link->context->reader, link->input, n) == REDIS_OK)
 			return n;
 		lost(link, error, "out of memory");
 		return -1;
 	}
-	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-		return 0;
-	lost(link, error, n == 0 ? "the server closed it" : strerror(errno));
-	return -1;
+	return n;
 }
 
 /* The next reply as hiredis' functions made it; see rexp_link_next_reply(). */
@@ -316,7 +406,9 @@ next_object(RexpLink *link, void **object, RexpError *error)
 					   "Redis server \"%s\" at %s sent what is no reply of Redis: %s",
 					   link->options.server, address_text(link),
 					   link->context->reader->errstr);
-		rexp_error_hint(error, "Is it Redis that listens there, without TLS?");
+		rexp_error_hint(error, link->options.tls.enabled ?
+						"Is it Redis that listens there?" :
+						"Is it Redis that listens there, without TLS?");
 		return -1;
 	}
 	return *object != NULL;
@@ -350,15 +442,14 @@ rexp_link_timed_out(RexpLink *link, int timeout, RexpError *error)
 
 /*
  * rexp_link_wait
- *	  Wait for input, for room to write if asked for, or for so many
+ *	  Wait for input, for room to write if asked for or needed, or for so many
  *	  milliseconds.  Serves interrupts, so it may raise an error.  Without a
  *	  connection it only waits.
  */
 void
 rexp_link_wait(RexpLink *link, bool until_writable, long timeout)
 {
-	uint32		watched = WL_SOCKET_READABLE |
-		(until_writable ? WL_SOCKET_WRITEABLE : 0);
+	uint32		watched = rexp_link_events(link, until_writable);
 	WaitEvent	occurred[EVENT_COUNT];
 
 	if (link->events == NULL)
@@ -382,6 +473,8 @@ rexp_link_wait(RexpLink *link, bool until_writable, long timeout)
 static void
 adopt_socket(RexpLink *link, int fd)
 {
+	static uint64 connections = 0;
+
 	link->context = redisConnectFd(fd);
 	if (link->context == NULL)
 	{
@@ -391,6 +484,7 @@ adopt_socket(RexpLink *link, int fd)
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of memory")));
 	}
+	link->connection = ++connections;
 	link->context->flags &= ~REDIS_BLOCK;
 	link->context->reader->fn = limited_functions(link->context->reader->fn);
 	if (!link->keep_trees)
@@ -545,42 +639,100 @@ open_host(RexpLink *link, RexpError *error)
 	return REXP_ANSWER_RECONNECT;
 }
 
+/* Say that there is no TLS with the server, for the reason in link->tls. */
+static void
+not_secured(RexpLink *link, const char *hint, RexpError *error)
+{
+	rexp_error_set(error, ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION,
+				   "could not connect to Redis server \"%s\" at %s with TLS: %s",
+				   link->options.server, address_text(link), link->tls.reason);
+	if (hint != NULL)
+		rexp_error_hint(error, "%s", hint);
+}
+
 /*
- * rexp_link_exchange
- *	  Send one command and wait for its reply.
+ * secure
+ *	  Have a handshake of TLS on the connection, within connect_timeout.
  *
- * timeout is in milliseconds without a byte either way.  Returns what hiredis'
- * functions made of the reply: a redisReply that the caller frees, if the link
- * keeps trees, else a pointer that only says that link->reply is filled.
+ * What is refused is FATAL, with the SQLSTATE of a connection that could not be
+ * made: who had one to this server before may still try again.
+ */
+static RexpAnswer
+secure(RexpLink *link, RexpError *error)
+{
+	const RexpLinkOptions *options = &link->options;
+	const char *name = options->tls.server_name ? options->tls.server_name :
+		options->host;
+	TimestampTz deadline = GetCurrentTimestamp() +
+		(int64) options->connect_timeout * 1000;
+	RexpTlsProgress progress = REXP_TLS_FAILED;
+
+	if (rexp_tls_start(&link->tls, link->context, &options->tls, name))
+	{
+		while ((progress = rexp_tls_handshake(&link->tls)) == REXP_TLS_READ ||
+			   progress == REXP_TLS_WRITE)
+		{
+			if (GetCurrentTimestamp() >= deadline)
+			{
+				snprintf(link->tls.reason, sizeof(link->tls.reason),
+						 "no handshake within %g seconds",
+						 options->connect_timeout / 1000.0);
+				break;
+			}
+			rexp_link_wait(link, progress == REXP_TLS_WRITE, time_left(deadline));
+		}
+	}
+	if (progress == REXP_TLS_DONE)
+		return REXP_ANSWER_DONE;
+	not_secured(link, link->tls.refused ? link->tls.hint :
+				"See that this is the port where Redis speaks TLS, or set the option \"tls\" to false.",
+				error);
+	return link->tls.refused ? REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
+}
+
+/*
+ * rexp_link_converse
+ *	  Send what is left of a request, and wait for the next reply.
+ *
+ * *sent is how many of its bytes have been sent; the request may have grown since
+ * the last call.  timeout is in milliseconds without a byte either way.  Returns
+ * what hiredis' functions made of the reply: a redisReply that the caller frees, if
+ * the link keeps trees, else a pointer that only says that link->reply is filled.
  * Returns NULL after a loss of the connection, a reply that is no RESP, or when
  * time is up; the connection is closed then.  Serves interrupts: after an error
  * that was raised here the connection may still hold the reply, and must be
  * closed.
  */
 void *
-rexp_link_exchange(RexpLink *link, const RexpBuffer *request, int timeout,
-				   RexpError *error)
+rexp_link_converse(RexpLink *link, const RexpBuffer *request, size_t *sent,
+				   int timeout, RexpError *error)
 {
-	size_t		sent = 0;
 	TimestampTz deadline = GetCurrentTimestamp() + (int64) timeout * 1000;
 	void	   *object;
 
 	for (;;)
 	{
-		ssize_t		received = rexp_link_receive(link, error);
+		ssize_t		received;
 		ssize_t		n = 0;
 
-		if (received < 0)
-			break;
 		if (next_object(link, &object, error) != 0)
 		{
 			if (object == NULL)
 				break;
 			return object;
 		}
-		if (sent < request->len)
+		received = rexp_link_receive(link, error);
+		if (received < 0)
+			break;
+		if (received > 0)
 		{
-			n = rexp_link_send(link, request->data + sent, request->len - sent,
+			deadline = GetCurrentTimestamp() + (int64) timeout * 1000;
+			CHECK_FOR_INTERRUPTS();
+			continue;
+		}
+		if (*sent < request->len)
+		{
+			n = rexp_link_send(link, request->data + *sent, request->len - *sent,
 							   error);
 			if (n < 0)
 			{
@@ -592,9 +744,9 @@ rexp_link_exchange(RexpLink *link, const RexpBuffer *request, int timeout,
 					return object;
 				break;
 			}
-			sent += n;
+			*sent += n;
 		}
-		if (received > 0 || n > 0)
+		if (n > 0)
 		{
 			deadline = GetCurrentTimestamp() + (int64) timeout * 1000;
 			CHECK_FOR_INTERRUPTS();
@@ -605,10 +757,23 @@ rexp_link_exchange(RexpLink *link, const RexpBuffer *request, int timeout,
 			rexp_link_timed_out(link, timeout, error);
 			break;
 		}
-		rexp_link_wait(link, sent < request->len, time_left(deadline));
+		rexp_link_wait(link, *sent < request->len, time_left(deadline));
 	}
 	rexp_link_close(link);
 	return NULL;
+}
+
+/*
+ * rexp_link_exchange
+ *	  Send one command and wait for its reply, as rexp_link_converse() does.
+ */
+void *
+rexp_link_exchange(RexpLink *link, const RexpBuffer *request, int timeout,
+				   RexpError *error)
+{
+	size_t		sent = 0;
+
+	return rexp_link_converse(link, request, &sent, timeout, error);
 }
 
 /*
@@ -699,12 +864,20 @@ static RexpAnswer
 inspect(RexpLink *link, RexpError *error)
 {
 	static const char *const words[] = {"INFO"};
-	RexpAnswer	answer = call(link, 1, words, error);
+	bool		keep_trees = link->keep_trees;
+	RexpAnswer	answer;
 	const char *field;
 
+	link->keep_trees = false;
+	link->context->reader->fn = &reply_functions;
+	link->context->reader->privdata = link;
+	answer = call(link, 1, words, error);
+	link->keep_trees = keep_trees;
+	if (keep_trees && link->context != NULL)
+		link->context->reader->fn = &tree_functions;
+
 	memset(&link->info, 0, sizeof(link->info));
-	if (answer == REXP_ANSWER_DONE && !link->keep_trees &&
-		link->reply.type == REXP_REPLY_STRING)
+	if (answer == REXP_ANSWER_DONE && link->reply.type == REXP_REPLY_STRING)
 	{
 		info_word(link->text, "run_id", link->info.run_id,
 				  sizeof(link->info.run_id));
@@ -714,10 +887,14 @@ inspect(RexpLink *link, RexpError *error)
 				  sizeof(link->info.history_before));
 		field = info_field(link->text, "role");
 		link->info.is_replica = field != NULL && strncmp(field, "slave", 5) == 0;
+		field = info_field(link->text, "cluster_enabled");
+		link->info.is_cluster = field != NULL && *field == '1';
 		field = info_field(link->text, "loading");
 		link->info.loading = field != NULL && *field == '1';
 		field = info_field(link->text, "evicted_keys");
 		link->info.evicted_keys = field ? strtoll(field, NULL, 10) : 0;
+		field = info_field(link->text, "uptime_in_seconds");
+		link->info.uptime = field ? strtoll(field, NULL, 10) : -1;
 	}
 	return answer;
 }
@@ -830,20 +1007,38 @@ handshake(RexpLink *link, RexpError *error)
 RexpAnswer
 rexp_link_connect(RexpLink *link, RexpError *error)
 {
+	bool		with_tls = link->options.tls.enabled;
 	RexpAnswer	answer;
 
 	rexp_link_close(link);
+	if (with_tls && !rexp_tls_supported(error))
+		return REXP_ANSWER_FATAL;
+	link->heard = false;
 	answer = open_host(link, error);
+	if (answer == REXP_ANSWER_DONE && with_tls)
+		answer = secure(link, error);
 	if (answer == REXP_ANSWER_DONE)
 	{
 		error->sqlstate = 0;
 		answer = handshake(link, error);
 		if (answer == REXP_ANSWER_DONE)
 			return answer;
-		rexp_error_prefix(error, "could not log in to Redis server \"%s\" at %s: ",
-						  link->options.server, address_text(link));
+		if (with_tls && link->tls.refused)
+		{
+			/* since TLS 1.3 a refusal of our certificate comes that late */
+			not_secured(link, link->tls.hint, error);
+			answer = REXP_ANSWER_FATAL;
+		}
+		else
+		{
+			rexp_error_prefix(error, "could not log in to Redis server \"%s\" at %s: ",
+							  link->options.server, address_text(link));
+			if (!with_tls && !link->heard && answer == REXP_ANSWER_RECONNECT)
+				rexp_error_hint(error, "If Redis speaks TLS there, set the option \"tls\" to true.");
+		}
 	}
 	rexp_link_close(link);
 	/* what is a row's own fault elsewhere is nothing that will pass here */
-	return answer == REXP_ANSWER_ROW ? REXP_ANSWER_FATAL : answer;
+	return answer == REXP_ANSWER_LATER || answer == REXP_ANSWER_RECONNECT ?
+		answer : REXP_ANSWER_FATAL;
 }

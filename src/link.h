@@ -12,6 +12,15 @@
 #include "answer.h"
 #include "error.h"
 #include "resp.h"
+#include "tls.h"
+
+/* Is Redis a cluster? */
+typedef enum RexpClusterMode
+{
+	REXP_CLUSTER_AUTO,			/* as it says itself */
+	REXP_CLUSTER_ON,
+	REXP_CLUSTER_OFF
+} RexpClusterMode;
 
 /* Where Redis is and how to enter.  Owned by whoever made the link. */
 typedef struct RexpLinkOptions
@@ -20,11 +29,20 @@ typedef struct RexpLinkOptions
 	const char *host;			/* name, address, or path of a socket */
 	int			port;
 	int			db;
-	int			connect_timeout;	/* milliseconds, for each address */
+	int			connect_timeout;	/* milliseconds, for each address and for TLS */
 	int			timeout;		/* milliseconds without a byte */
 	const char *username;		/* or NULL */
 	const char *password;		/* or NULL */
 	const char *client_name;
+	RexpClusterMode cluster;
+	RexpTlsOptions tls;
+
+	/* of sentinels, who know where the master is; host and port come from them */
+	const char *sentinel_hosts; /* host:port, ..., or NULL: there are none */
+	const char *sentinel_service;
+	const char *sentinel_username;	/* or NULL */
+	const char *sentinel_password;	/* or NULL */
+	RexpTlsOptions sentinel_tls;
 } RexpLinkOptions;
 
 typedef enum RexpReplyType
@@ -52,7 +70,9 @@ typedef struct RexpServerInfo
 	char		run_id[48];		/* empty if Redis does not tell */
 	char		history[48];	/* whose writes its data is made of ... */
 	char		history_before[48]; /* ... and was, before it became a master */
+	int64		uptime;			/* seconds since it was started, or -1 */
 	bool		is_replica;
+	bool		is_cluster;		/* a node of one */
 	bool		loading;
 	int64		evicted_keys;
 } RexpServerInfo;
@@ -64,6 +84,13 @@ extern RexpLink *rexp_link_create(const RexpLinkOptions *options,
 extern RexpAnswer rexp_link_connect(RexpLink *link, RexpError *error);
 extern void rexp_link_close(RexpLink *link);
 extern bool rexp_link_is_open(const RexpLink *link);
+extern const RexpLinkOptions *rexp_link_options_of(const RexpLink *link);
+extern const char *rexp_link_host(const RexpLink *link);
+extern int	rexp_link_port(const RexpLink *link);
+extern void rexp_link_set_address(RexpLink *link, const char *host, int port);
+extern int	rexp_link_socket(const RexpLink *link);
+extern uint64 rexp_link_connection(const RexpLink *link);
+extern uint32 rexp_link_events(const RexpLink *link, bool until_writable);
 extern int	rexp_link_timeout(const RexpLink *link);
 extern const RexpServerInfo *rexp_link_server_info(const RexpLink *link);
 extern bool rexp_link_refresh_info(RexpLink *link, RexpError *error);
@@ -75,6 +102,8 @@ extern int	rexp_link_next_reply(RexpLink *link, RexpReply *reply,
 								 RexpError *error);
 extern void rexp_link_timed_out(RexpLink *link, int timeout, RexpError *error);
 extern void rexp_link_wait(RexpLink *link, bool until_writable, long timeout);
+extern void *rexp_link_converse(RexpLink *link, const RexpBuffer *request,
+								size_t *sent, int timeout, RexpError *error);
 extern void *rexp_link_exchange(RexpLink *link, const RexpBuffer *request,
 								int timeout, RexpError *error);
 extern void *rexp_link_ask(RexpLink *link, const RexpBuffer *request,

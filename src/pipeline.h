@@ -31,7 +31,7 @@ typedef struct RexpPipelineOptions
 typedef struct RexpPipeline RexpPipeline;
 
 extern RexpPipeline *rexp_pipeline_create(const RexpPipelineOptions *options,
-										  RexpLink *link,
+										  const RexpLinkOptions *link_options,
 										  RexpProgress *progress);
 extern bool rexp_pipeline_open(RexpPipeline *pipeline);
 extern RexpBuffer *rexp_pipeline_row_begin(RexpPipeline *pipeline);
@@ -39,7 +39,7 @@ extern bool rexp_pipeline_row_end(RexpPipeline *pipeline, RexpBlock *block);
 extern bool rexp_pipeline_row_reject(RexpPipeline *pipeline,
 									 const RexpBlock *block,
 									 const RexpError *error);
-extern void rexp_pipeline_row_skip(RexpPipeline *pipeline);
+extern bool rexp_pipeline_row_skip(RexpPipeline *pipeline);
 extern bool rexp_pipeline_finish(RexpPipeline *pipeline);
 extern bool rexp_pipeline_watch_index(RexpPipeline *pipeline, const char *index);
 extern bool rexp_pipeline_wait_index(RexpPipeline *pipeline);

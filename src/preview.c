@@ -90,16 +90,6 @@ append_word(StringInfo text, const char *bytes, size_t len)
 	appendStringInfoChar(text, '"');
 }
 
-/* The number in a header of RESP, and go past it. */
-static size_t
-take_header(const char **at)
-{
-	size_t		number = strtoul(*at + 1, unconstify(char **, at), 10);
-
-	*at += 2;
-	return number;
-}
-
 static void
 put_row(Preview *preview, const char *command, const char *error)
 {
@@ -123,12 +113,12 @@ put_commands(Preview *preview)
 	while (at < end)
 	{
 		StringInfoData text;
-		size_t		nwords = take_header(&at);
+		size_t		nwords = rexp_resp_take_header(&at);
 
 		initStringInfo(&text);
 		for (size_t i = 0; i < nwords; i++)
 		{
-			size_t		len = take_header(&at);
+			size_t		len = rexp_resp_take_header(&at);
 
 			if (i > 0)
 				appendStringInfoChar(&text, ' ');

@@ -37,7 +37,7 @@
 #include "utils/timestamp.h"
 
 /* Another layout of the segment is another name. */
-#define SEGMENT_NAME "redis_export 2"
+#define SEGMENT_NAME "redis_export 3"
 #define SLOTS 128
 
 #define QUERY_SIZE 4096
@@ -76,6 +76,8 @@ typedef struct Slot
 	RexpError	error;
 	int			nfailures;
 	RexpFailure failures[REXP_FAILURES_KEPT];
+	int			nnodes;
+	RexpNodeStatus nodes[REXP_NODES_SHOWN];
 
 	slock_t		mutex;			/* over what follows */
 	RexpCounters counters;
@@ -222,6 +224,7 @@ rexp_progress_reserve(const RexpJobInfo *info, int *number)
 	slot->finished_at = 0;
 	slot->error.sqlstate = 0;
 	slot->nfailures = 0;
+	slot->nnodes = 0;
 	SpinLockAcquire(&slot->mutex);
 	memset(&slot->counters, 0, sizeof(slot->counters));
 	memset(slot->samples, 0, sizeof(slot->samples));
@@ -315,6 +318,18 @@ rexp_progress_state(RexpProgress *progress, RexpState state, const RexpError *er
 	LWLockRelease(&slot->lock);
 	if (error != NULL)
 		wake(slot->launcher);
+}
+
+/* Show the nodes of Redis; only so many of them. */
+void
+rexp_progress_nodes(RexpProgress *progress, const RexpNodeStatus *nodes, int nnodes)
+{
+	Slot	   *slot = progress->slot;
+
+	LWLockAcquire(&slot->lock, LW_EXCLUSIVE);
+	slot->nnodes = nnodes;
+	memcpy(slot->nodes, nodes, sizeof(RexpNodeStatus) * nnodes);
+	LWLockRelease(&slot->lock);
 }
 
 /* Show the ledger. */
@@ -423,6 +438,7 @@ copy_slot(Slot *slot, RexpJobStatus *status)
 	status->started_at = slot->started_at;
 	status->finished_at = slot->finished_at;
 	status->error = slot->error;
+	status->nnodes = slot->nnodes;
 
 	SpinLockAcquire(&slot->mutex);
 	status->counters = slot->counters;
@@ -551,7 +567,7 @@ may_see(Oid owner)
 		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 }
 
-#define COLUMNS 26
+#define COLUMNS 27
 
 /* A line of the view. */
 static void
@@ -594,6 +610,7 @@ fill_row(const RexpJobStatus *status, Datum *values, bool *nulls)
 	SET_IF(visible, CStringGetTextDatum(status->info.key_template));
 	SET_IF(visible, CStringGetTextDatum(status->info.query));
 	SET(CStringGetTextDatum(rexp_state_name(status->state)));
+	SET(Int32GetDatum(status->nnodes));
 	SET_IF(status->rows_estimated >= 0, Int64GetDatum(status->rows_estimated));
 	SET(Int64GetDatum(counters->rows_read));
 	SET(Int64GetDatum(counters->rows_written));
@@ -676,6 +693,57 @@ rexp_progress_rows(FunctionCallInfo fcinfo)
 
 		fill_row(&jobs[i], values, nulls);
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+}
+
+#define NODE_COLUMNS 10
+
+/* A line of the view redis_export_nodes. */
+static void
+put_node(ReturnSetInfo *result, int64 job, bool visible, const RexpNodeStatus *node)
+{
+	Datum		values[NODE_COLUMNS];
+	bool		nulls[NODE_COLUMNS] = {false};
+
+	values[0] = Int64GetDatum(job);
+	values[1] = CStringGetTextDatum(node->host);
+	values[2] = Int32GetDatum(node->port);
+	values[3] = Int32GetDatum(node->slots);
+	values[4] = CStringGetTextDatum(node->state);
+	values[5] = Int64GetDatum(node->rows_written);
+	values[6] = Int64GetDatum(node->rows_with_redis);
+	values[7] = Int64GetDatum(node->bytes_sent);
+	values[8] = Int64GetDatum(node->reconnects);
+	values[9] = CStringGetTextDatum(node->trouble);
+	nulls[1] = nulls[2] = !visible;
+	nulls[9] = !visible || node->trouble[0] == '\0';
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/* The nodes of all jobs, as the result of a set-returning function. */
+void
+rexp_progress_node_rows(FunctionCallInfo fcinfo)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	RexpNodeStatus *nodes = palloc(sizeof(RexpNodeStatus) * REXP_NODES_SHOWN);
+
+	InitMaterializedSRF(fcinfo, 0);
+	find_segment();
+	for (int i = 0; i < SLOTS; i++)
+	{
+		Slot	   *slot = &segment->slots[i];
+		int64		job;
+		Oid			owner;
+		int			nnodes;
+
+		LWLockAcquire(&slot->lock, LW_SHARED);
+		job = slot->job;
+		owner = slot->current_user;
+		nnodes = job != 0 ? slot->nnodes : 0;
+		memcpy(nodes, slot->nodes, sizeof(RexpNodeStatus) * nnodes);
+		LWLockRelease(&slot->lock);
+		for (int j = 0; j < nnodes; j++)
+			put_node(result, job, may_see(owner), &nodes[j]);
 	}
 }
 

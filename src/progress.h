@@ -58,6 +58,8 @@ typedef struct RexpCounters
 	int64		bytes_sent;
 	int64		reconnects;
 	int64		redis_restarts;
+	int64		redis_takeovers;	/* those of them that were by another server */
+	bool		held_by_replicas;	/* rows count when replicas have them */
 	int64		written_at_restart; /* rows_written at the first of them */
 	int64		evicted_keys;	/* by Redis, since the job began */
 	bool		has_index;		/* an index is looked at: */
@@ -87,11 +89,28 @@ typedef struct RexpJobStatus
 	RexpJobInfo info;
 	int64		rows_estimated; /* or -1 */
 	RexpCounters counters;
+	int			nnodes;
 	double		rate;			/* rows acknowledged a second, of late */
 	TimestampTz started_at;
 	TimestampTz finished_at;	/* or 0 */
 	RexpError	error;			/* last error; sqlstate 0: none */
 } RexpJobStatus;
+
+/* A node of Redis, as a job sees it. */
+#define REXP_NODES_SHOWN 64
+
+typedef struct RexpNodeStatus
+{
+	char		host[64];		/* cut, if need be */
+	int			port;
+	int			slots;			/* 0 without a cluster */
+	char		state[16];
+	int64		rows_written;
+	int64		rows_with_redis;	/* sent and not answered yet */
+	int64		bytes_sent;
+	int64		reconnects;
+	char		trouble[160];	/* empty: none now */
+} RexpNodeStatus;
 
 typedef struct RexpFailure
 {
@@ -118,6 +137,8 @@ extern void rexp_progress_counters(RexpProgress *progress,
 								   const RexpCounters *counters);
 extern void rexp_progress_failure(RexpProgress *progress, int64 row,
 								  const char *key, const RexpError *error);
+extern void rexp_progress_nodes(RexpProgress *progress,
+								const RexpNodeStatus *nodes, int nnodes);
 extern int	rexp_progress_rate(RexpProgress *progress);
 extern bool rexp_progress_cancel_reason(RexpProgress *progress,
 										RexpError *reason);
@@ -133,6 +154,7 @@ extern Datum rexp_progress_row(const RexpJobStatus *status,
 							   FunctionCallInfo fcinfo);
 extern void rexp_progress_rows(FunctionCallInfo fcinfo);
 extern void rexp_progress_failures(int64 job, FunctionCallInfo fcinfo);
+extern void rexp_progress_node_rows(FunctionCallInfo fcinfo);
 extern double rexp_progress_percent(const RexpJobStatus *status);
 extern double rexp_progress_seconds_left(const RexpJobStatus *status);
 extern const char *rexp_state_name(RexpState state);

@@ -21,6 +21,7 @@
 #include "progress.h"
 #include "server_options.h"
 #include "utils/guc.h"
+#include "verify.h"
 
 #ifdef PG_MODULE_MAGIC_EXT
 PG_MODULE_MAGIC_EXT(.name = "redis_export",.version = "1.0");
@@ -33,12 +34,17 @@ PG_FUNCTION_INFO_V1(redis_json_export);
 PG_FUNCTION_INFO_V1(redis_hash_export);
 PG_FUNCTION_INFO_V1(redis_command_export);
 PG_FUNCTION_INFO_V1(redis_export_preview);
+PG_FUNCTION_INFO_V1(redis_export_verify);
 PG_FUNCTION_INFO_V1(redis_export_jobs);
+PG_FUNCTION_INFO_V1(redis_export_job_nodes);
 PG_FUNCTION_INFO_V1(redis_export_failures);
 PG_FUNCTION_INFO_V1(redis_export_cancel);
 PG_FUNCTION_INFO_V1(redis_export_set_rate);
 PG_FUNCTION_INFO_V1(redis_export_wait);
 PG_FUNCTION_INFO_V1(redis_command);
+PG_FUNCTION_INFO_V1(redis_scan);
+PG_FUNCTION_INFO_V1(redis_json_scan);
+PG_FUNCTION_INFO_V1(redis_hash_scan);
 
 extern PGDLLEXPORT void _PG_init(void);
 
@@ -114,11 +120,39 @@ redis_export_preview(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/*
+ * redis_export_verify(query text, key_template text, ..., type text, examples int)
+ *	  returns (expected, missing, different, extra, and keys of these)
+ */
+Datum
+redis_export_verify(PG_FUNCTION_ARGS)
+{
+	RexpArguments arguments;
+	RexpJob		job;
+	RexpExportKind kind;
+	int			examples;
+
+	rexp_arguments_init(&arguments, fcinfo);
+	kind = rexp_preview_kind(&arguments);
+	rexp_export_arguments(&arguments, kind, &job);
+	rexp_refuse_partial(&job);
+	examples = (int) rexp_integer_argument(&arguments, "examples", 0, 100000);
+	PG_RETURN_DATUM(rexp_verify(&job, examples, fcinfo));
+}
+
 /* The rows of the view redis_export_progress. */
 Datum
 redis_export_jobs(PG_FUNCTION_ARGS)
 {
 	rexp_progress_rows(fcinfo);
+	return (Datum) 0;
+}
+
+/* The rows of the view redis_export_nodes. */
+Datum
+redis_export_job_nodes(PG_FUNCTION_ARGS)
+{
+	rexp_progress_node_rows(fcinfo);
 	return (Datum) 0;
 }
 
@@ -188,6 +222,43 @@ redis_command(PG_FUNCTION_ARGS)
 				 errhint("Give its words one by one, as in redis_command('redis', 'GET', 'key').")));
 	PG_RETURN_DATUM(rexp_command(NameStr(*PG_GETARG_NAME(0)), nwords, words,
 								 types, nulls));
+}
+
+/*
+ * redis_scan(server name, pattern text, type text, skip_invalid boolean)
+ *	  returns setof text
+ * redis_json_scan(server name, pattern text, path text, skip_invalid boolean)
+ *	  returns setof (key text, document jsonb)
+ * redis_hash_scan(server name, pattern text, skip_invalid boolean)
+ *	  returns setof (key text, fields jsonb)
+ */
+static Datum
+run_scan(FunctionCallInfo fcinfo, RexpScanKind kind)
+{
+	RexpArguments arguments;
+	RexpScanOptions options;
+
+	rexp_arguments_init(&arguments, fcinfo);
+	rexp_scan_arguments(&arguments, kind, &options);
+	return rexp_scan(fcinfo, &options);
+}
+
+Datum
+redis_scan(PG_FUNCTION_ARGS)
+{
+	return run_scan(fcinfo, REXP_SCAN_KEYS);
+}
+
+Datum
+redis_json_scan(PG_FUNCTION_ARGS)
+{
+	return run_scan(fcinfo, REXP_SCAN_JSON);
+}
+
+Datum
+redis_hash_scan(PG_FUNCTION_ARGS)
+{
+	return run_scan(fcinfo, REXP_SCAN_HASH);
 }
 
 /* The validator of the foreign data wrapper: (options text[], catalog oid) */

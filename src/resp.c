@@ -73,3 +73,13 @@ rexp_resp_bulk(RexpBuffer *buffer, const char *bytes, size_t len)
 	buffer->data[buffer->len++] = '\r';
 	buffer->data[buffer->len++] = '\n';
 }
+
+/* The number in a header that we have written ourselves, and go past it. */
+size_t
+rexp_resp_take_header(const char **at)
+{
+	size_t		number = strtoul(*at + 1, unconstify(char **, at), 10);
+
+	*at += 2;
+	return number;
+}

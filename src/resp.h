@@ -32,6 +32,7 @@ extern void rexp_buffer_init(RexpBuffer *buffer, size_t capacity);
 extern void rexp_buffer_free(RexpBuffer *buffer);
 extern void rexp_buffer_grow(RexpBuffer *buffer, size_t more);
 extern void rexp_resp_header(RexpBuffer *buffer, char type, uint64 number);
+extern size_t rexp_resp_take_header(const char **at);
 extern void rexp_resp_bulk(RexpBuffer *buffer, const char *bytes, size_t len);
 
 static inline void

@@ -19,6 +19,7 @@
 #include "commands/defrem.h"
 #include "compat.h"
 #include "foreign/foreign.h"
+#include "sentinel.h"
 #include "server_options.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -30,8 +31,12 @@
 typedef enum OptionKind
 {
 	OPTION_TEXT,
+	OPTION_FILE,				/* read by the server's operating system user */
 	OPTION_INTEGER,
-	OPTION_SECONDS				/* decimals allowed; milliseconds in the struct */
+	OPTION_SECONDS,				/* decimals allowed; milliseconds in the struct */
+	OPTION_BOOLEAN,
+	OPTION_VERIFY,				/* RexpTlsVerify */
+	OPTION_CLUSTER				/* RexpClusterMode */
 } OptionKind;
 
 typedef struct Option
@@ -55,12 +60,57 @@ static const Option options_known[] = {
 	offsetof(RexpLinkOptions, connect_timeout)},
 	{"timeout", ForeignServerRelationId, OPTION_SECONDS, 0.1, 86400,
 	offsetof(RexpLinkOptions, timeout)},
+	{"cluster", ForeignServerRelationId, OPTION_CLUSTER, 0, 0,
+	offsetof(RexpLinkOptions, cluster)},
 	{"client_name", ForeignServerRelationId, OPTION_TEXT, 0, 0,
 	offsetof(RexpLinkOptions, client_name)},
+	{"tls", ForeignServerRelationId, OPTION_BOOLEAN, 0, 0,
+	offsetof(RexpLinkOptions, tls.enabled)},
+	{"tls_ca_file", ForeignServerRelationId, OPTION_FILE, 0, 0,
+	offsetof(RexpLinkOptions, tls.ca_file)},
+	{"tls_cert_file", ForeignServerRelationId, OPTION_FILE, 0, 0,
+	offsetof(RexpLinkOptions, tls.cert_file)},
+	{"tls_key_file", ForeignServerRelationId, OPTION_FILE, 0, 0,
+	offsetof(RexpLinkOptions, tls.key_file)},
+	{"tls_server_name", ForeignServerRelationId, OPTION_TEXT, 0, 0,
+	offsetof(RexpLinkOptions, tls.server_name)},
+	{"tls_verify", ForeignServerRelationId, OPTION_VERIFY, 0, 0,
+	offsetof(RexpLinkOptions, tls.verify)},
+	{"sentinel_hosts", ForeignServerRelationId, OPTION_TEXT, 0, 0,
+	offsetof(RexpLinkOptions, sentinel_hosts)},
+	{"sentinel_service", ForeignServerRelationId, OPTION_TEXT, 0, 0,
+	offsetof(RexpLinkOptions, sentinel_service)},
+	{"sentinel_tls", ForeignServerRelationId, OPTION_BOOLEAN, 0, 0,
+	offsetof(RexpLinkOptions, sentinel_tls.enabled)},
+	{"sentinel_tls_ca_file", ForeignServerRelationId, OPTION_FILE, 0, 0,
+	offsetof(RexpLinkOptions, sentinel_tls.ca_file)},
+	{"sentinel_tls_cert_file", ForeignServerRelationId, OPTION_FILE, 0, 0,
+	offsetof(RexpLinkOptions, sentinel_tls.cert_file)},
+	{"sentinel_tls_key_file", ForeignServerRelationId, OPTION_FILE, 0, 0,
+	offsetof(RexpLinkOptions, sentinel_tls.key_file)},
+	{"sentinel_tls_server_name", ForeignServerRelationId, OPTION_TEXT, 0, 0,
+	offsetof(RexpLinkOptions, sentinel_tls.server_name)},
+	{"sentinel_tls_verify", ForeignServerRelationId, OPTION_VERIFY, 0, 0,
+	offsetof(RexpLinkOptions, sentinel_tls.verify)},
+	{"sentinel_username", UserMappingRelationId, OPTION_TEXT, 0, 0,
+	offsetof(RexpLinkOptions, sentinel_username)},
+	{"sentinel_password", UserMappingRelationId, OPTION_TEXT, 0, 0,
+	offsetof(RexpLinkOptions, sentinel_password)},
 	{"username", UserMappingRelationId, OPTION_TEXT, 0, 0,
 	offsetof(RexpLinkOptions, username)},
 	{"password", UserMappingRelationId, OPTION_TEXT, 0, 0,
 	offsetof(RexpLinkOptions, password)},
+};
+
+static const struct
+{
+	const char *word;
+	RexpTlsVerify verify;
+}			verify_words[] = {
+	{"full", REXP_TLS_VERIFY_FULL},
+	{"ca", REXP_TLS_VERIFY_CA},
+	{"off", REXP_TLS_VERIFY_OFF},
+	{"none", REXP_TLS_VERIFY_OFF},
 };
 
 /* The hint for an option that does not belong here; for ereport(). */
@@ -106,6 +156,16 @@ hint_option(const char *name, Oid catalog)
 	return errhint("There are no valid options in this context.");
 }
 
+/* Raise an error: the value of this option is none that it can have. */
+static void
+refuse_value(const char *name, const char *value, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE),
+			 errmsg("invalid value for option \"%s\": \"%s\"", name, value),
+			 errhint("%s", hint)));
+}
+
 /* The number that an option says, in the unit of the struct. */
 static int
 option_number(const Option *option, const char *text)
@@ -118,13 +178,76 @@ option_number(const Option *option, const char *text)
 	if (end == text || *end != '\0' || errno != 0 || !(number >= option->least) ||
 		number > option->most ||
 		(option->kind == OPTION_INTEGER && number != (int) number))
-		ereport(ERROR,
-				(errcode(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE),
-				 errmsg("invalid value for option \"%s\": \"%s\"", option->name, text),
-				 option->kind == OPTION_INTEGER ?
-				 errhint("It is a whole number from %g to %.0f.", option->least, option->most) :
-				 errhint("It is a number of seconds from %g to %.0f.", option->least, option->most)));
+		refuse_value(option->name, text,
+					 psprintf(option->kind == OPTION_INTEGER ?
+							  "It is a whole number from %g to %.0f." :
+							  "It is a number of seconds from %g to %.0f.",
+							  option->least, option->most));
 	return (int) (option->kind == OPTION_SECONDS ? number * 1000 : number);
+}
+
+/* true, false or auto, as an option says. */
+static RexpClusterMode
+option_cluster(const Option *option, const char *text)
+{
+	bool		on = false;
+
+	if (pg_strcasecmp(text, "auto") == 0)
+		return REXP_CLUSTER_AUTO;
+	if (!parse_bool(text, &on))
+		refuse_value(option->name, text, "It is true, false, or auto.");
+	return on ? REXP_CLUSTER_ON : REXP_CLUSTER_OFF;
+}
+
+static bool
+option_boolean(const Option *option, const char *text)
+{
+	bool		value = false;
+
+	if (!parse_bool(text, &value))
+		refuse_value(option->name, text, "It is true or false.");
+	return value;
+}
+
+static RexpTlsVerify
+option_verify(const Option *option, const char *text)
+{
+	for (size_t i = 0; i < lengthof(verify_words); i++)
+	{
+		if (pg_strcasecmp(text, verify_words[i].word) == 0)
+			return verify_words[i].verify;
+	}
+	refuse_value(option->name, text,
+				 "It is full (who signed the certificate, and its name), ca (who signed it) or off.");
+	return REXP_TLS_VERIFY_FULL;	/* keeps the compiler quiet */
+}
+
+/* Set the member that an option stands for. */
+static void
+apply_option(RexpLinkOptions *result, const Option *option, const char *value)
+{
+	void	   *member = (char *) result + option->offset;
+
+	switch (option->kind)
+	{
+		case OPTION_TEXT:
+		case OPTION_FILE:
+			*(const char **) member = pstrdup(value);
+			break;
+		case OPTION_INTEGER:
+		case OPTION_SECONDS:
+			*(int *) member = option_number(option, value);
+			break;
+		case OPTION_BOOLEAN:
+			*(bool *) member = option_boolean(option, value);
+			break;
+		case OPTION_VERIFY:
+			*(RexpTlsVerify *) member = option_verify(option, value);
+			break;
+		case OPTION_CLUSTER:
+			*(RexpClusterMode *) member = option_cluster(option, value);
+			break;
+	}
 }
 
 static const Option *
@@ -139,9 +262,165 @@ known_option(const char *name, Oid catalog)
 	return NULL;
 }
 
+/* Raise an error unless the user is a superuser. */
+static void
+require_superuser(const char *option, const char *what, const char *detail)
+{
+	if (!superuser())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to set option \"%s\"%s", option, what),
+				 errdetail("%s", detail)));
+}
+
+/* Is the value one that the option can have, and this user may give it? */
+static void
+validate_value(const Option *option, const char *value)
+{
+	RexpLinkOptions ignored;
+
+	apply_option(&ignored, option, value);
+	if (strcmp(option->name, "host") == 0)
+	{
+		if (value[0] == '\0')
+			refuse_value("host", value,
+						 "It is a host name, an address, or the path of a Unix socket.");
+		if (value[0] == '/')
+			require_superuser("host", " to the path of a socket",
+							  "Only superusers may, as the server's own operating system user would enter there.");
+	}
+	else if (option->kind == OPTION_FILE)
+	{
+		if (value[0] == '\0')
+			refuse_value(option->name, value,
+						 "It is the path of a file in PEM format on the server.");
+		require_superuser(option->name, "",
+						  "Only superusers may, as the server's own operating system user would read the file.");
+	}
+	else if (strcmp(option->name, "tls_server_name") == 0 ||
+			 strcmp(option->name, "sentinel_tls_server_name") == 0)
+	{
+		if (value[0] == '\0')
+			refuse_value(option->name, value,
+						 "It is a name or an address in the certificate.");
+	}
+	else if (strcmp(option->name, "sentinel_hosts") == 0)
+	{
+		if (!rexp_sentinel_hosts_are_valid(value))
+			refuse_value("sentinel_hosts", value,
+						 "It is a list as in host1:26379,host2:26379; 26379 is the port by default.");
+	}
+	else if (strcmp(option->name, "sentinel_service") == 0)
+	{
+		if (value[0] == '\0')
+			refuse_value("sentinel_service", value,
+						 "It is the name by which sentinels know the master.");
+	}
+	else if (strcmp(option->name, "client_name") == 0)
+	{
+		for (const char *at = value; *at != '\0'; at++)
+		{
+			if (*at <= ' ' || *at > '~')
+				refuse_value("client_name", value,
+							 "Redis allows no spaces or special characters in it.");
+		}
+	}
+}
+
+/* Do the options for TLS fit together? */
+static void
+validate_tls(List *options, const char *prefix, const RexpTlsOptions *tls,
+			 const char *host)
+{
+	bool		tls_is_set = false;
+	const char *other = NULL;
+	RexpError	error;
+	ListCell   *cell;
+
+	foreach(cell, options)
+	{
+		DefElem    *def = lfirst_node(DefElem, cell);
+
+		if (strcmp(def->defname, prefix) == 0)
+			tls_is_set = true;
+		else if (strncmp(def->defname, prefix, strlen(prefix)) == 0)
+			other = def->defname;
+	}
+
+	if ((tls->cert_file == NULL) != (tls->key_file == NULL))
+		ereport(ERROR,
+				(errcode(ERRCODE_FDW_OPTION_NAME_NOT_FOUND),
+				 errmsg("option \"%s_%s\" is required with option \"%s_%s\"",
+						prefix, tls->cert_file ? "key_file" : "cert_file",
+						prefix, tls->cert_file ? "cert_file" : "key_file")));
+	/* nobody who gave a certificate meant to go without TLS */
+	if (other != NULL && !tls_is_set)
+		ereport(ERROR,
+				(errcode(ERRCODE_FDW_OPTION_NAME_NOT_FOUND),
+				 errmsg("option \"%s\" is required with option \"%s\"", prefix, other),
+				 errhint("Set the option \"%s\" to true.", prefix)));
+	if (!tls->enabled)
+		return;
+	if (!rexp_tls_supported(&error))
+		rexp_error_raise(&error);
+	if (host != NULL && host[0] == '/' && tls->server_name == NULL &&
+		tls->verify == REXP_TLS_VERIFY_FULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FDW_OPTION_NAME_NOT_FOUND),
+				 errmsg("option \"%s\" is required with TLS over a socket",
+						"tls_server_name"),
+				 errdetail("A socket has no name that a certificate could have.")));
+}
+
+/* Raise an error unless the sentinels' options of a server fit together. */
+static void
+validate_sentinel(const RexpLinkOptions *all)
+{
+	if ((all->sentinel_hosts == NULL) != (all->sentinel_service == NULL))
+		ereport(ERROR,
+				(errcode(ERRCODE_FDW_OPTION_NAME_NOT_FOUND),
+				 errmsg("option \"%s\" is required with option \"%s\"",
+						all->sentinel_hosts ? "sentinel_service" : "sentinel_hosts",
+						all->sentinel_hosts ? "sentinel_hosts" : "sentinel_service")));
+	if (all->sentinel_hosts == NULL)
+		return;
+	if (all->host != NULL || all->port != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE),
+				 errmsg("option \"%s\" cannot be used with option \"%s\"",
+						all->host ? "host" : "port", "sentinel_hosts"),
+				 errdetail("The sentinels tell where the master is.")));
+	if (all->cluster == REXP_CLUSTER_ON)
+		ereport(ERROR,
+				(errcode(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE),
+				 errmsg("option \"%s\" cannot be used with option \"%s\"",
+						"cluster", "sentinel_hosts"),
+				 errdetail("The nodes of a Redis Cluster find out among themselves who is a master.")));
+}
+
+/* Raise an error unless the options of a server fit together. */
+static void
+validate_server(List *options)
+{
+	RexpLinkOptions all = {0};
+	ListCell   *cell;
+
+	foreach(cell, options)
+	{
+		DefElem    *def = lfirst_node(DefElem, cell);
+
+		apply_option(&all, known_option(def->defname, ForeignServerRelationId),
+					 defGetString(def));
+	}
+	validate_tls(options, "tls", &all.tls, all.host);
+	validate_tls(options, "sentinel_tls", &all.sentinel_tls, NULL);
+	validate_sentinel(&all);
+}
+
 /*
  * rexp_validate_options
- *	  Raise an error unless these options fit objects of this catalog.
+ *	  Raise an error unless these options, all that an object shall have, fit
+ *	  objects of this catalog.
  */
 void
 rexp_validate_options(List *options, Oid catalog)
@@ -151,7 +430,6 @@ rexp_validate_options(List *options, Oid catalog)
 	foreach(cell, options)
 	{
 		DefElem    *def = lfirst_node(DefElem, cell);
-		const char *value = defGetString(def);
 		const Option *option = known_option(def->defname, catalog);
 
 		if (option == NULL)
@@ -161,33 +439,10 @@ rexp_validate_options(List *options, Oid catalog)
 					 errmsg("invalid option \"%s\"", def->defname),
 					 hint_option(def->defname, catalog)));
 		}
-		if (option->kind != OPTION_TEXT)
-			(void) option_number(option, value);
-		else if (strcmp(option->name, "host") == 0)
-		{
-			if (value[0] == '\0')
-				ereport(ERROR,
-						(errcode(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE),
-						 errmsg("invalid value for option \"%s\": \"%s\"", "host", value),
-						 errhint("It is a host name, an address, or the path of a Unix socket.")));
-			if (value[0] == '/' && !superuser())
-				ereport(ERROR,
-						(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-						 errmsg("permission denied to set option \"%s\" to the path of a socket", "host"),
-						 errdetail("Only superusers may, as the server's own operating system user would enter there.")));
-		}
-		else if (strcmp(option->name, "client_name") == 0)
-		{
-			for (const char *at = value; *at != '\0'; at++)
-			{
-				if (*at <= ' ' || *at > '~')
-					ereport(ERROR,
-							(errcode(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE),
-							 errmsg("invalid value for option \"%s\": \"%s\"", "client_name", value),
-							 errhint("Redis allows no spaces or special characters in it.")));
-			}
-		}
+		validate_value(option, defGetString(def));
 	}
+	if (catalog == ForeignServerRelationId)
+		validate_server(options);
 }
 
 /*
@@ -235,15 +490,9 @@ apply_options(RexpLinkOptions *result, List *options, Oid catalog)
 	{
 		DefElem    *def = lfirst_node(DefElem, cell);
 		const Option *option = known_option(def->defname, catalog);
-		char	   *member;
 
-		if (option == NULL)
-			continue;
-		member = (char *) result + option->offset;
-		if (option->kind == OPTION_TEXT)
-			*(const char **) member = pstrdup(defGetString(def));
-		else
-			*(int *) member = option_number(option, defGetString(def));
+		if (option != NULL)
+			apply_option(result, option, defGetString(def));
 	}
 }
 
@@ -297,6 +546,11 @@ rexp_link_options(const char *name, Oid user, Oid *mapping)
 	result->client_name = "redis_export";
 	apply_options(result, server->options, ForeignServerRelationId);
 	apply_options(result, options, UserMappingRelationId);
+	if (result->sentinel_username != NULL && result->sentinel_password == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FDW_OPTION_NAME_NOT_FOUND),
+				 errmsg("the user mapping for server \"%s\" has a sentinel_username and no sentinel_password",
+						name)));
 	if (result->username != NULL && result->password == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FDW_OPTION_NAME_NOT_FOUND),

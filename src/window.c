@@ -33,6 +33,13 @@
 #define RING (REXP_WINDOW_BATCHES + 1)
 
 /*
+ * Before a command whose slot is on its way to the node (Redis manual, "Redis
+ * cluster specification").  Before MULTI it holds until EXEC.
+ */
+static const char asking_command[] = "*1\r\n$6\r\nASKING\r\n";
+#define ASKING_SIZE (sizeof(asking_command) - 1)
+
+/*
  * rexp_window_init
  *	  An empty window, with its memory in the current context.
  *
@@ -46,6 +53,7 @@ rexp_window_init(RexpWindow *window, int batch, const RexpSequel *sequel,
 	memset(window, 0, sizeof(RexpWindow));
 	window->sequel = *sequel;
 	window->repeatable = repeatable;
+	window->bytes_most = REXP_WINDOW_BYTES;
 	window->context = CurrentMemoryContext;
 	for (int i = 0; i < RING; i++)
 	{
@@ -72,7 +80,8 @@ rexp_window_has_sequel(const RexpWindow *window)
 static bool
 row_is_settled(const RexpRow *row)
 {
-	return row->state == REXP_ROW_DONE || row->state == REXP_ROW_FAILED;
+	return row->state == REXP_ROW_DONE || row->state == REXP_ROW_FAILED ||
+		row->state == REXP_ROW_HANDED_OVER;
 }
 
 /* Is this row's data with Redis, and the row not settled? */
@@ -80,15 +89,26 @@ static bool
 row_is_with_redis(const RexpRow *row)
 {
 	return row->state == REXP_ROW_SENT || row->state == REXP_ROW_WRITTEN ||
-		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_HELD;
+		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_UNEXPIRED ||
+		row->state == REXP_ROW_HELD;
 }
 
-/* The row is done, or has failed. */
+/* The row is, or is no longer, one of those of its slot that are not settled. */
+static void
+count_pending(RexpWindow *window, const RexpRow *row, int change)
+{
+	if (window->pending != NULL && !row->asking)
+		window->pending[row->slot] += change;
+}
+
+/* The row is done, has failed, or has been handed over. */
 void
-rexp_window_settle(RexpBatch *batch, RexpRow *row, RexpRowState state)
+rexp_window_settle(RexpWindow *window, RexpBatch *batch, RexpRow *row,
+				   RexpRowState state)
 {
 	row->state = state;
 	batch->open--;
+	count_pending(window, row, -1);
 }
 
 /*
@@ -150,10 +170,9 @@ forget_keys(RexpBatch *batch)
 
 /* Does an earlier row, in the window or about to join it, have this key? */
 bool
-rexp_window_has_key(RexpWindow *window, const RexpBlock *block)
+rexp_window_has_key(RexpWindow *window, const char *key, size_t len)
 {
-	uint64		hash = hash_key(rexp_window_filling(window)->data.data + block->key_start,
-								block->key_len);
+	uint64		hash = hash_key(key, len);
 
 	for (int i = 0; i <= window->queued; i++)
 	{
@@ -204,12 +223,16 @@ rexp_window_row_begin(RexpWindow *window)
 	return &batch->data;
 }
 
-/* The row's block is complete. */
+/* The row's block is complete.  slot is that of its key in a cluster, else 0. */
 RexpRow *
-rexp_window_row_end(RexpWindow *window, const RexpBlock *block)
+rexp_window_row_end(RexpWindow *window, const RexpBlock *block, int slot)
 {
 	RexpBatch  *batch = rexp_window_filling(window);
 	RexpRow    *row = &batch->rows[batch->nrows++];
+
+	batch->open++;
+	row->slot = (uint16) slot;
+	count_pending(window, row, 1);
 
 	row->key_start = block->key_start;
 	row->key_len = block->key_len;
@@ -242,7 +265,7 @@ bool
 rexp_window_is_full(const RexpWindow *window)
 {
 	return window->queued >= REXP_WINDOW_BATCHES ||
-		window->queued_bytes >= REXP_WINDOW_BYTES;
+		window->queued_bytes >= window->bytes_most;
 }
 
 static void
@@ -262,10 +285,12 @@ rexp_window_queue(RexpWindow *window)
 
 	if (batch->nrows == 0)
 		return;
-	batch->open = batch->nrows;
 	window->queued++;
 	window->queued_bytes += batch->data.len;
 	add_flight(window, batch, REXP_FLIGHT_WRITES);
+
+	/* its first rows may have been handed over, or wait only for an expiry */
+	rexp_window_advance_receiver(window, true);
 }
 
 /* Batches all of whose rows are settled leave the window. */
@@ -281,7 +306,7 @@ retire_batches(RexpWindow *window)
 			return;
 		window->queued_bytes -= batch->data.len;
 		batch->data.len = batch->sequel.len = 0;
-		batch->nrows = 0;
+		batch->nrows = batch->open = 0;
 		forget_keys(batch);
 		if (batch->data.capacity > 2 * REXP_BATCH_BYTES)
 		{
@@ -382,6 +407,8 @@ queue_expiries(RexpWindow *window, RexpBatch *batch)
 		if (row->state != REXP_ROW_WRITTEN)
 			continue;
 		any = true;
+		if (row->asking)
+			rexp_buffer_append(out, asking_command, ASKING_SIZE);
 		rexp_expiry_command(&row->expiry, batch->data.data + row->key_start,
 							row->key_len, out);
 	}
@@ -402,6 +429,20 @@ queue_wait(RexpWindow *window, RexpBatch *batch)
 	if (!any)
 		return;
 	out->len = 0;
+
+	/*
+	 * WAIT waits for the last write of its own connection that had an effect.  One
+	 * that is sent again may have none (SADD), and after a reconnect there may be no
+	 * other: so let there be one that has, and leaves nothing behind.
+	 */
+	batch->fenced = window->rewound;
+	if (batch->fenced)
+	{
+		rexp_resp_header(out, '*', 3);
+		rexp_resp_word(out, "PUBLISH");
+		rexp_resp_word(out, "redis_export");
+		rexp_resp_word(out, "");
+	}
 	rexp_resp_header(out, '*', 3);
 	rexp_resp_word(out, "WAIT");
 	snprintf(number, sizeof(number), "%d", window->sequel.wait_replicas);
@@ -549,8 +590,29 @@ rexp_window_commands(const RexpWindow *window)
 {
 	const RexpFlight *flight = &window->flights[0];
 
-	return flight->kind == REXP_FLIGHT_WRITES ?
-		flight->batch->rows[window->receive_at].commands : 1;
+	switch (flight->kind)
+	{
+		case REXP_FLIGHT_WRITES:
+			return flight->batch->rows[window->receive_at].commands;
+		case REXP_FLIGHT_EXPIRIES:
+			return flight->batch->rows[window->receive_at].asking ? 2 : 1;
+		default:
+			return flight->batch->fenced ? 2 : 1;
+	}
+}
+
+/*
+ * rexp_window_takes_reply
+ *	  May there be an answer?  Of a block of several commands the first are answered
+ *	  while the last are still being sent.
+ */
+bool
+rexp_window_takes_reply(const RexpWindow *window)
+{
+	return window->outstanding > 0 ||
+		(window->send_offset > 0 && window->send_flight == 0 &&
+		 window->send_at == window->receive_at &&
+		 window->receive_part + 1 < rexp_window_commands(window));
 }
 
 /*
@@ -581,6 +643,80 @@ rexp_window_first_in_line(RexpWindow *window, RexpBatch **batch)
 }
 
 /*
+ * Rows that belong to another node
+ */
+
+/*
+ * rexp_window_next_homeless
+ *	  The next row, from this place on, that is not settled and not with Redis; NULL
+ *	  if there is none.  The batch that is being filled is looked at too.
+ *
+ * Begin with 0 and 0.  Nothing must be with Redis.
+ */
+RexpRow *
+rexp_window_next_homeless(RexpWindow *window, int *at_batch, int *at_row,
+						  RexpBatch **batch)
+{
+	for (; *at_batch <= window->queued; (*at_batch)++, *at_row = 0)
+	{
+		*batch = &window->ring[(window->head + *at_batch) % RING];
+		while (*at_row < (*batch)->nrows)
+		{
+			RexpRow    *row = &(*batch)->rows[(*at_row)++];
+
+			if (!row_is_settled(row) && row->state != REXP_ROW_HELD)
+				return row;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * rexp_window_adopt
+ *	  Hand a row over from one window to the end of another, to be sent there after
+ *	  ASKING or not.  Rows of one key must be handed over in their order.
+ */
+void
+rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch, RexpRow *row,
+				  bool asking)
+{
+	size_t		end = row + 1 < batch->rows + batch->nrows ? row[1].start : batch->data.len;
+	size_t		start = row->start + (row->asking ? ASKING_SIZE : 0);
+	RexpBuffer *out = rexp_window_row_begin(to);
+	RexpBlock	block;
+	RexpRow    *new;
+
+	block.key_start = row->key_start - start;
+	block.key_len = row->key_len;
+	block.expiry = row->expiry;
+	block.commands = row->commands + asking - row->asking;
+	if (asking)
+		rexp_buffer_append(out, asking_command, ASKING_SIZE);
+	block.key_start += out->len;
+	rexp_buffer_append(out, batch->data.data + start, end - start);
+
+	/* whether it counts as pending is known before it is counted */
+	rexp_window_filling(to)->rows[rexp_window_filling(to)->nrows].asking = asking;
+	new = rexp_window_row_end(to, &block, row->slot);
+	new->number = row->number;
+	new->counted = row->counted;
+	new->in_doubt = row->in_doubt;
+	new->losses = row->losses;
+	new->misses = row->misses;
+	new->hops = (uint8) Min(row->hops + asking, 250);
+	new->echo = row->echo;
+	if (row->state == REXP_ROW_WRITTEN)
+	{
+		new->state = REXP_ROW_WRITTEN;
+		new->only_expiry = true;
+	}
+	row->asked_away = asking;
+	row->counted = false;
+	row->in_doubt = false;
+	rexp_window_settle(from, batch, row, REXP_ROW_HANDED_OVER);
+}
+
+/*
  * When things go wrong
  */
 
@@ -605,47 +741,71 @@ rexp_window_is_in_doubt(const RexpWindow *window)
 	return false;
 }
 
-/*
- * Prepare one row, not the first to be sent again if "found", and return whether
- * it is to be sent.
- */
+/* Slots of which a row is to be sent again; without a cluster there is slot 0. */
+typedef struct SlotSet
+{
+	uint8		bits[16384 / 8];
+} SlotSet;
+
 static bool
-rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, bool found)
+slot_is_in(const SlotSet *set, int slot)
+{
+	return (set->bits[slot / 8] & (1 << slot % 8)) != 0;
+}
+
+/*
+ * Prepare one row, after those of its slot that are in again, and add it to these
+ * if it is to be sent.
+ */
+static void
+rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, SlotSet *again)
 {
 	bool		answered = row->state == REXP_ROW_WRITTEN ||
-		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_HELD;
+		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_UNEXPIRED ||
+		row->state == REXP_ROW_HELD;
+	bool		settled = row->state == REXP_ROW_DONE || row->state == REXP_ROW_HANDED_OVER;
 
 	if (row->state == REXP_ROW_FAILED ||
-		(row->state == REXP_ROW_DONE && (!found || !window->repeatable)))
-		return false;
-	if (row->state == REXP_ROW_DONE)
+		(row->state == REXP_ROW_HANDED_OVER && !row->asked_away) ||
+		(settled && (!window->repeatable || row->only_expiry ||
+					 !slot_is_in(again, row->slot))))
+		return;
+	if (settled)
+	{
 		batch->open++;
+		count_pending(window, row, 1);
+		row->echo |= row->state == REXP_ROW_HANDED_OVER;
+	}
 	if (row_is_with_redis(row))
 		row->in_doubt = true;
-	if (!window->repeatable && answered)
+	if ((!window->repeatable || row->only_expiry) && answered)
 	{
 		/* only what follows its write is asked for again */
-		if (row->state == REXP_ROW_EXPIRING)
+		if (row->state != REXP_ROW_HELD)
 			row->state = REXP_ROW_WRITTEN;
-		return false;
+		return;
 	}
 	row->state = REXP_ROW_WAITING;
-	return true;
+	again->bits[row->slot / 8] |= 1 << row->slot % 8;
 }
 
 /*
  * rexp_window_rewind
  *	  Prepare to send everything again from the first row that is not settled.
  *
- * Only failed rows after it stay settled: their failure has been counted.  Of
- * commands that are not repeatable, only those are sent again that were refused.
+ * Failed rows after it stay settled: their failure has been counted.  So do, in a
+ * cluster, those of other slots; but rows of the same that were handed over after
+ * ASK are sent once more, since they must come after those.  Of commands that are not repeatable, only those
+ * are sent again that were refused.
  * A row of which Redis may know something is in doubt until it is settled.
  */
 void
 rexp_window_rewind(RexpWindow *window)
 {
-	bool		found = false;
+	SlotSet		again;
 
+	memset(&again, 0, sizeof(again));
+	window->rewound = true;
 	window->nflights = 0;
 	window->receive_at = window->receive_part = 0;
 	window->send_flight = window->send_at = 0;
@@ -655,10 +815,8 @@ rexp_window_rewind(RexpWindow *window)
 	{
 		RexpBatch  *batch = &window->ring[(window->head + i) % RING];
 
-		if (!found && batch->open == 0)
-			continue;
 		for (int j = 0; j < batch->nrows; j++)
-			found |= rewind_row(window, batch, &batch->rows[j], found);
+			rewind_row(window, batch, &batch->rows[j], &again);
 		batch->wait = REXP_WAIT_NONE;
 		add_flight(window, batch, REXP_FLIGHT_WRITES);
 	}
@@ -709,7 +867,7 @@ rexp_window_reckon(const RexpWindow *window, int64 *in_doubt, int64 *unsent)
 		{
 			const RexpRow *row = &batch->rows[j];
 
-			if (row->counted || row_is_settled(row))
+			if (row->counted || row->echo || row_is_settled(row))
 				continue;
 			if (row->in_doubt || row_is_with_redis(row))
 				(*in_doubt)++;

@@ -23,9 +23,11 @@ typedef enum RexpRowState
 	REXP_ROW_REFUSED,			/* to be sent again */
 	REXP_ROW_WRITTEN,			/* the expiry is to be sent */
 	REXP_ROW_EXPIRING,			/* the expiry is with Redis */
+	REXP_ROW_UNEXPIRED,			/* the expiry was refused, and is to be sent again */
 	REXP_ROW_HELD,				/* the replicas are to answer */
 	REXP_ROW_DONE,
-	REXP_ROW_FAILED
+	REXP_ROW_FAILED,
+	REXP_ROW_HANDED_OVER		/* to the window of another node */
 } RexpRowState;
 
 typedef struct RexpRow
@@ -37,8 +39,16 @@ typedef struct RexpRow
 	size_t		key_len;
 	RexpExpiry	expiry;
 	int			commands;		/* in the block */
+	uint16		slot;			/* of its key, in a cluster */
 	uint8		state;			/* a RexpRowState */
+	bool		asking;			/* its node does not own the slot yet */
+	bool		asked_away;		/* handed over to such a node */
+	bool		echo;			/* sent once more for the order; it is counted
+								 * where it was handed over to */
+	bool		only_expiry;	/* its write was answered elsewhere */
 	uint8		losses;			/* of the connection, while it was first */
+	uint8		misses;			/* its expiry has not found its key */
+	uint8		hops;			/* from node to node by ASK */
 	bool		counted;		/* in rows_written */
 	bool		in_doubt;		/* may be in Redis from an earlier attempt */
 } RexpRow;
@@ -56,6 +66,7 @@ typedef struct RexpBatch
 	RexpBuffer	data;			/* the blocks of commands */
 	RexpBuffer	sequel;			/* the expiries, later the WAIT */
 	RexpWaitState wait;
+	bool		fenced;			/* a write goes before the WAIT */
 	RexpRow    *rows;
 	int			nrows;
 	int			row_capacity;
@@ -91,6 +102,10 @@ typedef struct RexpWindow
 {
 	RexpSequel	sequel;
 	bool		repeatable;		/* a write that was answered may be sent again */
+	size_t		bytes_most;		/* that are queued; may be exceeded by a row */
+	bool		rewound;		/* writes may have no effect, since they had one */
+	uint32	   *pending;		/* in a cluster: rows by slot that are not
+								 * settled, but for those asking; else NULL */
 	MemoryContext context;
 
 	RexpBatch	ring[REXP_WINDOW_BATCHES + 1];
@@ -113,11 +128,16 @@ extern void rexp_window_init(RexpWindow *window, int batch,
 							 const RexpSequel *sequel, bool repeatable);
 extern RexpBatch *rexp_window_filling(RexpWindow *window);
 extern RexpBuffer *rexp_window_row_begin(RexpWindow *window);
-extern RexpRow *rexp_window_row_end(RexpWindow *window, const RexpBlock *block);
-extern bool rexp_window_has_key(RexpWindow *window, const RexpBlock *block);
+extern RexpRow *rexp_window_row_end(RexpWindow *window, const RexpBlock *block,
+									int slot);
+extern bool rexp_window_has_key(RexpWindow *window, const char *key, size_t len);
 extern void rexp_window_set_apart(RexpWindow *window, RexpBlock *block,
 								  RexpBuffer *aside);
 extern void rexp_window_queue(RexpWindow *window);
+extern void rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch,
+							  RexpRow *row, bool asking);
+extern RexpRow *rexp_window_next_homeless(RexpWindow *window, int *at_batch,
+										  int *at_row, RexpBatch **batch);
 extern bool rexp_window_is_full(const RexpWindow *window);
 extern bool rexp_window_has_sequel(const RexpWindow *window);
 
@@ -128,9 +148,10 @@ extern int	rexp_window_sent(RexpWindow *window, size_t bytes);
 
 extern void rexp_window_advance_receiver(RexpWindow *window, bool sequels);
 extern int	rexp_window_commands(const RexpWindow *window);
+extern bool rexp_window_takes_reply(const RexpWindow *window);
 extern RexpRow *rexp_window_first_in_line(RexpWindow *window, RexpBatch **batch);
-extern void rexp_window_settle(RexpBatch *batch, RexpRow *row,
-							   RexpRowState state);
+extern void rexp_window_settle(RexpWindow *window, RexpBatch *batch,
+							   RexpRow *row, RexpRowState state);
 
 extern void rexp_window_rewind(RexpWindow *window);
 extern bool rexp_window_is_in_doubt(const RexpWindow *window);

@@ -72,15 +72,20 @@ log_end(const Worker *worker, RexpState state, const RexpError *error,
 		const RexpCounters *counters)
 {
 	double		seconds = (GetCurrentTimestamp() - worker->started_at) / 1e6;
+	char		skipped[48] = "";
+
+	if (counters->rows_skipped > 0)
+		snprintf(skipped, sizeof(skipped), ", " INT64_FORMAT " skipped",
+				 counters->rows_skipped);
 
 	/* the SQLSTATE is for %e in log_line_prefix, and for csvlog */
 	ereport(LOG,
 			(errcode(error ? error->sqlstate : ERRCODE_SUCCESSFUL_COMPLETION),
-			 errmsg("export job " INT64_FORMAT " to server \"%s\" %s: " INT64_FORMAT " rows written, " INT64_FORMAT " failed, " INT64_FORMAT " in doubt, %.1f s, %.0f rows/s",
+			 errmsg("export job " INT64_FORMAT " to server \"%s\" %s: " INT64_FORMAT " rows written, " INT64_FORMAT " failed%s, " INT64_FORMAT " in doubt, %.1f s, %.0f rows/s",
 					worker->number, worker->job.server,
 					state == REXP_STATE_DONE ? "is done" :
 					state == REXP_STATE_CANCELED ? "was canceled" : "failed",
-					counters->rows_written, counters->rows_failed,
+					counters->rows_written, counters->rows_failed, skipped,
 					counters->rows_in_doubt, seconds,
 					seconds > 0 ? counters->rows_written / seconds : 0),
 			 error ? errdetail_log("%s", error->message) : 0,
@@ -152,8 +157,7 @@ take_row(TupleTableSlot *slot, void *arg)
 		case REXP_ENCODED:
 			return rexp_pipeline_row_end(worker->pipeline, &block);
 		case REXP_ENCODE_SKIPPED:
-			rexp_pipeline_row_skip(worker->pipeline);
-			return true;
+			return rexp_pipeline_row_skip(worker->pipeline);
 		case REXP_ENCODE_FAILED:
 			break;
 	}
@@ -225,7 +229,6 @@ static void
 run(Worker *worker)
 {
 	const char *index = worker->job.wait_index;
-	RexpLink   *link;
 	MemoryContext old;
 
 	prepare_session(worker);
@@ -240,9 +243,8 @@ run(Worker *worker)
 	pgstat_report_activity(STATE_RUNNING, worker->job.query);
 
 	old = MemoryContextSwitchTo(TopMemoryContext);
-	link = rexp_link_create(worker->link_options, false);
-	worker->pipeline = rexp_pipeline_create(&worker->job.pipeline, link,
-											worker->progress);
+	worker->pipeline = rexp_pipeline_create(&worker->job.pipeline,
+											worker->link_options, worker->progress);
 	MemoryContextSwitchTo(old);
 
 	if (!rexp_pipeline_open(worker->pipeline) ||

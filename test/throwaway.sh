@@ -5,10 +5,13 @@
 #   begin                          a temporary folder $tmp, and the promise that it and all that runs in it goes away at exit,
 #                                  Ctrl-C or kill. KEEP=1 keeps the folder, not the processes.
 #   build_extension PG_CONFIG      a private copy of that PostgreSQL in $tmp, with this extension built and installed into it:
-#                                  the installed PostgreSQL stays as it is. Sets $bindir, the copy's programs, puts it in PATH.
+#                                  the installed PostgreSQL stays as it is. Sets $bindir, the copy's programs, puts it in PATH;
+#                                  exports REDIS_EXPORT_HIREDIS, the version that the extension was built with, and
+#                                  REDIS_EXPORT_TLS, which is not empty if it has TLS
 #   start_postgres [SETTING…]      on a Unix socket in $tmp; exports PGHOST and the like, so that `as_user psql` meets it
 #   start_redis [SETTING…]         with JSON and search, on 127.0.0.1; exports REDIS_PORT; also on the socket
-#                                  $tmp/redis/redis.sock; sets $redis_pid
+#                                  $tmp/redis/redis.sock; sets $redis_pid. With redis_kind=tls it is Debian's, which has TLS (but
+#                                  no port for it yet), and JSON without search
 #   as_user COMMAND…               runs it in $tmp and, since PostgreSQL refuses root, as another user (SUDO_USER or postgres)
 #   attended COMMAND…              waits for it such that a signal to the script is not held up
 #
@@ -63,9 +66,10 @@ default_pg_config() {
 
 # build_extension PG_CONFIG [MAKE_ARGUMENT…]
 build_extension() {
-  local pg_config build files setup
+  local pg_config build files setup flags
   { pg_config=$(realpath -e "$(command -v "$1")") && "$pg_config" --version; } >/dev/null 2>&1 || fail "'$1' is no pg_config"
   shift
+  set -- HIREDIS_DIR="$project/.deps/hiredis" "$@"
   pg_version=$("$pg_config" --version)
   bindir=$("$pg_config" --bindir)
   pgxs=$(dirname "$("$pg_config" --pgxs)")/..
@@ -80,7 +84,8 @@ build_extension() {
   local lock
   exec {lock}>"$build.lock"
   flock "$lock"
-  setup="$pg_config $pg_version $* $(cksum < "$project/Makefile") $files"
+  setup="$pg_config $pg_version $* $(cksum < "$project/Makefile") $files
+$(make -s -C "$project" print-HIREDIS_CFLAGS print-HIREDIS_LIBS print-HIREDIS_TLS PG_CONFIG="$pg_config" "$@")"
   if [ "$setup" != "$(cat "$build/setup" 2>/dev/null)" ]; then
     rm -rf "$build"
     mkdir -p "$build"
@@ -102,6 +107,10 @@ build_extension() {
   [ ! -d "$root$pgxs" ] || pgxs=$root$pgxs
   attended make -s -C "$build" install PG_CONFIG="$pg_config" DESTDIR="$root" "$@" >&2 || return 1
   regress_list=$(make -s -C "$build" print-REGRESS PG_CONFIG="$pg_config" "$@" 2>/dev/null || true)
+  REDIS_EXPORT_TLS=$(make -s -C "$build" print-HIREDIS_TLS PG_CONFIG="$pg_config" "$@")
+  read -ra flags < <(make -s -C "$build" print-HIREDIS_CFLAGS PG_CONFIG="$pg_config" "$@")
+  REDIS_EXPORT_HIREDIS=$(gcc -E -P "${flags[@]}" - <<< $'#include <hiredis.h>\nHIREDIS_MAJOR.HIREDIS_MINOR.HIREDIS_PATCH' | tail -n 1 | tr -d ' ')
+  export REDIS_EXPORT_TLS REDIS_EXPORT_HIREDIS
   exec {lock}>&-
   bindir=$root$bindir
   export PATH=$bindir:$PATH
@@ -130,7 +139,8 @@ stage_redis() {
 }
 
 start_redis() {
-  local data=$tmp/redis server try
+  local data=$tmp/redis program=$tmp/bin/redis-server modules=(redisearch rejson) server try
+  [ "${redis_kind:-}" != tls ] || { program=$tmp/bin/plain/redis-server; modules=(rejson); }
   stage_redis
   for try in 1 2 3 4 5; do
     as_user mkdir -p "$data"
@@ -144,10 +154,9 @@ pidfile $data/redis.pid
 logfile $tmp/redis.log
 save \"\"
 enable-debug-command local
-loadmodule $tmp/bin/redisearch.so
-loadmodule $tmp/bin/rejson.so
+$(printf "loadmodule $tmp/bin/%s.so\n" "${modules[@]}")
 $(printf '%s\n' "$@")"
-    as_user "$tmp/bin/redis-server" "$data/redis.conf" >/dev/null 2>&1 &
+    as_user "$program" "$data/redis.conf" >/dev/null 2>&1 &
     server=$!
     disown $server
     # Asked over the socket, since the port, if it is taken, may be another Redis's.

@@ -163,16 +163,17 @@ for my $answer ('MOVED 866 127.0.0.1:7001', 'MOVED 866 :7001', 'ASK 866 127.0.0.
 	subtest $answer => sub {
 		my (undef, $server) = fake_answers("-$answer", 1);
 		my $error = failed_export(20, server => $server);
-		like($error, qr/^ERROR:  0A000: Redis answered: $answer\n.*HINT:  This Redis is a node of a Redis Cluster\. The option "cluster"/ms,
+		like($error, qr/^ERROR:  0A000: Redis answered: $answer\n.*HINT:  This Redis is a node of a Redis Cluster\. Set the option "cluster" of the foreign server to true\./ms,
 			'an error that names the option');
 		job_ended($node, 'failed', rows_failed => 0, rows_in_doubt => 0, rows_written => 19);
 	};
 }
 
-subtest 'a real cluster' => sub {
+subtest 'a real cluster that is not to be taken for one' => sub {
 	my @nodes = map { RedisExport::Redis->new(conf => { 'cluster-enabled' => 'yes', 'cluster-port' => PostgreSQL::Test::Cluster::get_free_port(),
 		loadmodule => "$ENV{REDIS_BINARIES}/rejson.so" }) } 1 .. 2;
 	add_server($node, $nodes[0], name => 'cluster');
+	$node->safe_psql('postgres', q{ALTER SERVER cluster OPTIONS (ADD cluster 'false')});
 	$session->send(rows(20, server => q{'cluster'}));
 	until_retrying(qr/^Redis answered: CLUSTERDOWN Hash slot not served/);
 	$nodes[0]->cli('CLUSTER', 'ADDSLOTSRANGE', 0, 16383);

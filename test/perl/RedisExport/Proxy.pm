@@ -4,7 +4,8 @@
 #   add_server($node, $proxy, name => 'far');
 #
 # cut_after: the first connection is cut after so many bytes from the client, the second after so many, and so on; those after the
-# last are not cut. trickle: the first so many bytes that Redis answers are passed on one at a time.
+# last are not cut. trickle: the first so many bytes that Redis answers are passed on one at a time. socket => 1: it listens on a Unix
+# socket, ->host is its path.
 # ->raise('stall') and ->lower('stall'): in between nothing passes. The same with 'hold', but for connections made meanwhile, which
 # pass; ->released says how many of those that were held have since come to their end. ->raise('cut') cuts all connections, once. ->connections says how
 # many there have been.
@@ -14,6 +15,7 @@ use strict;
 use warnings;
 use IO::Select;
 use IO::Socket::INET;
+use IO::Socket::UNIX;
 use PostgreSQL::Test::Utils;
 use RedisExport::Fake ();
 use Socket qw(IPPROTO_TCP TCP_NODELAY);
@@ -26,21 +28,25 @@ my $owner = $$;
 sub new
 {
 	my ($class, $redis, %options) = @_;
-	my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => 0, Listen => 20, ReuseAddr => 1)
-		or die "no proxy: $!";
+	my $dir = PostgreSQL::Test::Utils::tempdir_short();
+	my $listener = $options{socket} ? IO::Socket::UNIX->new(Local => "$dir/proxy.sock", Listen => 20)
+		: IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => 0, Listen => 20, ReuseAddr => 1);
+	die "no proxy: $!" if !$listener;
 	my $self = bless {
 		cut_after => [],
 		trickle => 0,
 		%options,
 		redis => $redis->port,
-		dir => PostgreSQL::Test::Utils::tempdir_short(),
-		port => $listener->sockport,
+		dir => $dir,
+		port => $options{socket} ? $redis->port : $listener->sockport,
 	}, $class;
 	push @all, $self;
 	$self->{pid} = RedisExport::Fake::spawn(sub { $self->_serve($listener) });
 	close $listener;
 	return $self;
 }
+
+sub host { my ($self) = @_; return $self->{socket} ? "$self->{dir}/proxy.sock" : '127.0.0.1' }
 
 sub connections
 {

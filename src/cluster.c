@@ -1,0 +1,248 @@
+/*-------------------------------------------------------------------------
+ *
+ * cluster.c
+ *	  Which node of a Redis Cluster has which keys.
+ *
+ * A key belongs to one of 16384 slots, and each slot to a node (Redis manual,
+ * "Redis cluster specification").  The map of slots is asked of any node, and
+ * corrected by those that say that a slot has moved.
+ *
+ * Nothing here knows rows, or what is sent where.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "cluster.h"
+#include "compat.h"
+#include "utils/memutils.h"
+
+/* An empty map in the current memory context. */
+RexpCluster *
+rexp_cluster_create(void)
+{
+	RexpCluster *cluster = palloc0(sizeof(RexpCluster));
+
+	cluster->context = CurrentMemoryContext;
+	cluster->capacity = 16;
+	cluster->nodes = palloc0(sizeof(RexpNode) * cluster->capacity);
+	memset(cluster->owner, 0xff, sizeof(cluster->owner));
+	return cluster;
+}
+
+/*
+ * CRC16 as Redis Cluster has it: the polynomial 0x1021, no reflection, from 0
+ * (Redis manual, "Redis cluster specification", appendix A).
+ */
+static uint16
+crc16(const char *bytes, size_t len)
+{
+	static uint16 table[256];
+	static bool made = false;
+	uint16		crc = 0;
+
+	if (!made)
+	{
+		for (int i = 0; i < 256; i++)
+		{
+			uint16		value = (uint16) (i << 8);
+
+			for (int bit = 0; bit < 8; bit++)
+				value = (uint16) ((value & 0x8000) ? (value << 1) ^ 0x1021 : value << 1);
+			table[i] = value;
+		}
+		made = true;
+	}
+	for (size_t i = 0; i < len; i++)
+		crc = (uint16) ((crc << 8) ^ table[((crc >> 8) ^ (unsigned char) bytes[i]) & 0xff]);
+	return crc;
+}
+
+/*
+ * rexp_key_slot
+ *	  The slot of a key: that of what is between the first { and the first } after
+ *	  it, if there is anything, or else that of the whole.
+ */
+int
+rexp_key_slot(const char *key, size_t len)
+{
+	const char *open = memchr(key, '{', len);
+
+	if (open != NULL)
+	{
+		const char *close = memchr(open + 1, '}', len - (open + 1 - key));
+
+		if (close != NULL && close > open + 1)
+			return crc16(open + 1, close - open - 1) & (REXP_SLOTS - 1);
+	}
+	return crc16(key, len) & (REXP_SLOTS - 1);
+}
+
+/*
+ * rexp_cluster_node
+ *	  The number of the node at this address, which may be new; -1: too many, or no
+ *	  address to be followed.
+ *
+ * A path would be that of a socket, which only superusers may choose: Redis is not
+ * one to send us there.
+ */
+int
+rexp_cluster_node(RexpCluster *cluster, const char *host, int port)
+{
+	RexpNode   *node;
+
+	if (host[0] == '/' || host[0] == '\0')
+		return -1;
+	for (int i = 0; i < cluster->nnodes; i++)
+	{
+		if (cluster->nodes[i].port == port &&
+			strcmp(cluster->nodes[i].host, host) == 0)
+			return i;
+	}
+	if (cluster->nnodes == REXP_NODES_MOST)
+		return -1;
+	if (cluster->nnodes == cluster->capacity)
+	{
+		cluster->capacity *= 2;
+		cluster->nodes = repalloc(cluster->nodes, sizeof(RexpNode) * cluster->capacity);
+	}
+	node = &cluster->nodes[cluster->nnodes];
+	strlcpy(node->host, host, sizeof(node->host));
+	node->port = port;
+	node->slots = 0;
+	return cluster->nnodes++;
+}
+
+/*
+ * One range of CLUSTER SLOTS: first and last slot, then the master as host and
+ * port.  A host that is not told is that of the node that was asked; "?" is one
+ * that is not known.
+ */
+static bool
+read_range(RexpCluster *cluster, const redisReply *range, const char *asked_host,
+		   int16 *owner)
+{
+	const redisReply *master;
+	const char *host;
+	int			node;
+
+	if (range->type != REDIS_REPLY_ARRAY || range->elements < 3 ||
+		range->element[0]->type != REDIS_REPLY_INTEGER ||
+		range->element[1]->type != REDIS_REPLY_INTEGER)
+		return false;
+	master = range->element[2];
+	if (master->type != REDIS_REPLY_ARRAY || master->elements < 2 ||
+		master->element[1]->type != REDIS_REPLY_INTEGER ||
+		range->element[0]->integer < 0 ||
+		range->element[1]->integer >= REXP_SLOTS)
+		return false;
+	host = master->element[0]->type == REDIS_REPLY_STRING ?
+		master->element[0]->str : "";
+	if (strcmp(host, "?") == 0)
+		return true;
+	node = rexp_cluster_node(cluster, host[0] != '\0' ? host : asked_host,
+							 (int) master->element[1]->integer);
+	if (node < 0)
+		return false;
+	for (int slot = (int) range->element[0]->integer;
+		 slot <= (int) range->element[1]->integer; slot++)
+		owner[slot] = (int16) node;
+	return true;
+}
+
+static bool
+read_slots(RexpCluster *cluster, const redisReply *reply, const char *asked_host)
+{
+	int16		owner[REXP_SLOTS];
+
+	if (reply->type != REDIS_REPLY_ARRAY)
+		return false;
+	memset(owner, 0xff, sizeof(owner));
+	for (size_t i = 0; i < reply->elements; i++)
+	{
+		if (!read_range(cluster, reply->element[i], asked_host, owner))
+			return false;
+	}
+
+	memcpy(cluster->owner, owner, sizeof(owner));
+	for (int i = 0; i < cluster->nnodes; i++)
+		cluster->nodes[i].slots = 0;
+	for (int slot = 0; slot < REXP_SLOTS; slot++)
+	{
+		if (owner[slot] >= 0)
+			cluster->nodes[owner[slot]].slots++;
+	}
+	return true;
+}
+
+/*
+ * rexp_cluster_refresh
+ *	  Ask a node for the map, of which nothing else is awaited, within so many
+ *	  milliseconds.
+ *
+ * Returns DONE, what an error reply means, or RECONNECT after a loss of the
+ * connection, with *error; the map is then as it was.  Serves interrupts.
+ */
+RexpAnswer
+rexp_cluster_refresh(RexpCluster *cluster, RexpLink *link, int timeout,
+					 RexpError *error)
+{
+	RexpBuffer	request;
+	redisReply *reply;
+	RexpAnswer	answer = REXP_ANSWER_DONE;
+
+	rexp_buffer_init(&request, 64);
+	rexp_resp_header(&request, '*', 2);
+	rexp_resp_word(&request, "CLUSTER");
+	rexp_resp_word(&request, "SLOTS");
+	reply = rexp_link_ask(link, &request, timeout, error);
+	rexp_buffer_free(&request);
+	if (reply == NULL)
+		return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
+			REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
+	if (reply->type == REDIS_REPLY_ERROR)
+		answer = rexp_answer_to(reply->str, reply->len, error);
+	else if (!read_slots(cluster, reply, rexp_link_host(link)))
+	{
+		rexp_error_set(error, ERRCODE_PROTOCOL_VIOLATION,
+					   "Redis gave no map of its cluster that can be read");
+		answer = REXP_ANSWER_FATAL;
+	}
+	freeReplyObject(reply);
+	return answer;
+}
+
+/*
+ * rexp_cluster_redirection
+ *	  Read "MOVED 3999 127.0.0.1:6381" or "ASK ...", of which the host may be empty
+ *	  for that of the node that was asked.  False if it is something else.
+ */
+bool
+rexp_cluster_redirection(const char *text, const char *asked_host, int *slot,
+						 char *host, size_t size, int *port)
+{
+	const char *at = strchr(text, ' ');
+	const char *colon;
+	char	   *end;
+	long		number;
+
+	if (at == NULL)
+		return false;
+	number = strtol(at + 1, &end, 10);
+	if (end == at + 1 || *end != ' ' || number < 0 || number >= REXP_SLOTS)
+		return false;
+	at = end + 1;
+	/* an IPv6 address holds colons itself */
+	colon = strrchr(at, ':');
+	if (colon == NULL)
+		return false;
+	*slot = (int) number;
+	*port = atoi(colon + 1);
+	if (*port < 1 || *port > 65535)
+		return false;
+	if (colon == at)
+		strlcpy(host, asked_host, size);
+	else
+		strlcpy(host, at, Min(size, (size_t) (colon - at) + 1));
+	return host[0] != '?' && host[0] != '/' && host[0] != '\0';
+}

@@ -1,0 +1,44 @@
+/*-------------------------------------------------------------------------
+ *
+ * cluster.h
+ *	  Which node of a Redis Cluster has which keys.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_CLUSTER_H
+#define REDIS_EXPORT_CLUSTER_H
+
+#include "link.h"
+
+#define REXP_SLOTS 16384
+
+/* More nodes than this a cluster does not have (Redis recommends up to 1000). */
+#define REXP_NODES_MOST 1024
+
+typedef struct RexpNode
+{
+	char		host[256];
+	int			port;
+	int			slots;			/* that it owns */
+} RexpNode;
+
+/* Nodes are added and never taken away: their numbers stay what they are. */
+typedef struct RexpCluster
+{
+	MemoryContext context;
+	int			nnodes;
+	int			capacity;
+	RexpNode   *nodes;
+	int16		owner[REXP_SLOTS];	/* number of the node, or -1 */
+} RexpCluster;
+
+extern RexpCluster *rexp_cluster_create(void);
+extern int	rexp_key_slot(const char *key, size_t len);
+extern int	rexp_cluster_node(RexpCluster *cluster, const char *host, int port);
+extern RexpAnswer rexp_cluster_refresh(RexpCluster *cluster, RexpLink *link,
+									   int timeout, RexpError *error);
+extern bool rexp_cluster_redirection(const char *text, const char *asked_host,
+									 int *slot, char *host, size_t size,
+									 int *port);
+
+#endif							/* REDIS_EXPORT_CLUSTER_H */

@@ -1,0 +1,1135 @@
+/*-------------------------------------------------------------------------
+ *
+ * lane.c
+ *	  The rows of a job on their way to one node of Redis.
+ *
+ * Rows join the lane's window (window.c), where they stay until they are settled.
+ * This file moves them: it sends, receives, says what an answer means for its
+ * row, and decides what is to be done when one calls for a resend, or the
+ * connection breaks.
+ *
+ * The state of the whole ("flow") is one of these:
+ *
+ *	   IDLE		no connection, and no rows			-> CONNECT
+ *	   CONNECT	make a connection					-> OPEN, BACKOFF, STOP
+ *	   OPEN		send and receive					-> DRAIN, BACKOFF, STOP
+ *	   DRAIN	an answer calls for a resend: send nothing more, receive what
+ *				is still to come					-> BACKOFF, ROUTE, STOP
+ *	   BACKOFF	wait, longer each time				-> OPEN, CONNECT, ROUTE, STOP
+ *	   ROUTE	in a cluster: rows may belong to other nodes by now, which is not
+ *				decided here (pipeline.c)			-> OPEN, CONNECT, IDLE, BACKOFF
+ *	   STOP		the job has failed: send no more rows, only the expiries of
+ *				those that are written; receive what is still to come -> CLOSED
+ *	   CLOSED	nothing more happens
+ *
+ * After DRAIN, and after a loss of the connection, everything is sent again
+ * from the first row that is not settled, later rows that were acknowledged
+ * included: if one of them has the same key, its value must win.
+ *
+ * What each answer means is looked up in answer.c.  Nothing here knows SQL, or
+ * what the commands are, or other lanes.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "lane.h"
+#include "miscadmin.h"
+#include "sentinel.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/* Bytes handed to the kernel at a time, and such hand-overs in a row. */
+#define SEND_SIZE ((size_t) 128 * 1024)
+#define SENDS_IN_A_ROW 4
+
+/* How long a WAIT holds up what follows it, at most (ms). */
+#define REPLICAS_TIME 1000
+
+/* Milliseconds between attempts: the first time, and at most. */
+#define BACKOFF_FIRST 50
+#define BACKOFF_MOST 2000
+
+/* How often rows that have moved are followed at once, none written between. */
+#define MOVES_AT_ONCE 10
+
+/* How often one row is sent on at once. */
+#define HOPS_AT_ONCE 10
+
+/* In a cluster: how often an expiry may not find its key. */
+#define MISSES_BORNE 3
+
+/* Connection losses of the row that is first in line. */
+#define LOSSES_ALONE 2			/* send it alone */
+#define LOSSES_FAILED 3			/* it is to blame */
+
+static void stop(RexpLane *lane, const RexpError *error);
+static void halt_if_failed(RexpLane *lane);
+static void advance(RexpLane *lane);
+
+/*
+ * rexp_lane_create
+ *	  A lane without rows, in the current memory context.
+ *
+ * Traffic and link are the caller's, and must live as long; without a link, rows
+ * only wait here until a node is found for them.
+ */
+RexpLane *
+rexp_lane_create(RexpTraffic *traffic, RexpLink *link)
+{
+	RexpLane   *lane = palloc0(sizeof(RexpLane));
+	RexpSequel	sequel;
+
+	lane->traffic = traffic;
+	lane->link = link;
+	lane->timeout = link != NULL ? rexp_link_timeout(link) : 0;
+	lane->flow = REXP_FLOW_IDLE;
+	lane->waiting_since = lane->last_byte = GetCurrentTimestamp();
+
+	sequel.expire = traffic->options.expire;
+	sequel.expiries_differ = traffic->options.expiries_differ;
+	sequel.wait_replicas = traffic->options.wait_replicas;
+	sequel.wait_time = Min(REPLICAS_TIME, lane->timeout / 2);
+	rexp_window_init(&lane->window, traffic->options.batch, &sequel,
+					 traffic->options.verb.repeatable);
+	return lane;
+}
+
+/* Show the ledger as it stands. */
+static void
+publish(RexpLane *lane)
+{
+	RexpTraffic *traffic = lane->traffic;
+
+	traffic->outstanding += lane->window.outstanding - lane->shown;
+	lane->shown = lane->window.outstanding;
+	rexp_ledger_publish(&traffic->ledger, traffic->outstanding);
+}
+
+/* Show whether we are in trouble, and what it is now. */
+static void
+publish_retrying(RexpLane *lane, bool retrying)
+{
+	RexpTraffic *traffic = lane->traffic;
+
+	if (!retrying && !lane->retrying)
+		return;
+	traffic->retrying += (int) retrying - (int) lane->retrying;
+	lane->retrying = retrying;
+	if (!retrying && traffic->retrying > 0)
+		return;					/* others are */
+	rexp_progress_state(traffic->ledger.progress,
+						retrying ? REXP_STATE_RETRYING :
+						traffic->indexing ? REXP_STATE_INDEXING :
+						traffic->finishing ? REXP_STATE_FINISHING : REXP_STATE_RUNNING,
+						retrying ? &lane->why : NULL);
+}
+
+/*
+ * Settling rows
+ */
+
+/*
+ * A row is acknowledged for good.  What was so before does not bring us further:
+ * if only such rows go well, again and again, it is right to wait longer.
+ */
+static void
+settle_done(RexpLane *lane, RexpBatch *batch, RexpRow *row)
+{
+	rexp_window_settle(&lane->window, batch, row, REXP_ROW_DONE);
+	if (!row->counted && !row->echo)
+	{
+		row->counted = true;
+		lane->traffic->ledger.counters.rows_written++;
+		lane->rows_written++;
+		lane->delay = lane->traffic->moves = 0;
+	}
+	lane->alone = false;
+	publish_retrying(lane, false);
+}
+
+/* A row's answer is that it cannot be done. */
+static void
+settle_failed(RexpLane *lane, RexpBatch *batch, RexpRow *row, const RexpError *error)
+{
+	rexp_window_settle(&lane->window, batch, row, REXP_ROW_FAILED);
+	if (row->echo)
+		return;
+	if (row->counted)
+	{
+		/* it went well before it was sent again; what counts is the last word */
+		row->counted = false;
+		lane->traffic->ledger.counters.rows_written--;
+		lane->rows_written--;
+	}
+	lane->alone = false;
+	lane->delay = lane->traffic->moves = 0;
+	publish_retrying(lane, false);
+	rexp_ledger_failed_row(&lane->traffic->ledger, row->number,
+						   batch->data.data + row->key_start, row->key_len, error);
+	halt_if_failed(lane);
+}
+
+/*
+ * Changes of the flow
+ */
+
+/* If the job has failed, nothing new is sent. */
+static void
+halt_if_failed(RexpLane *lane)
+{
+	if (rexp_ledger_has_failed(&lane->traffic->ledger))
+		rexp_lane_halt(lane);
+}
+
+/* The job has failed; the first error counts. */
+static void
+stop(RexpLane *lane, const RexpError *error)
+{
+	rexp_ledger_stop(&lane->traffic->ledger, error);
+	halt_if_failed(lane);
+}
+
+/* An answer calls for a resend. */
+static void
+begin_drain(RexpLane *lane, const RexpError *why, bool reconnect)
+{
+	if (lane->flow != REXP_FLOW_OPEN && lane->flow != REXP_FLOW_DRAIN)
+		return;
+	if (lane->flow == REXP_FLOW_OPEN)
+	{
+		lane->why = *why;
+		lane->reconnect = lane->moved = false;
+	}
+	lane->reconnect |= reconnect;
+	lane->flow = REXP_FLOW_DRAIN;
+}
+
+static void
+begin_backoff(RexpLane *lane)
+{
+	lane->moved = false;
+	lane->delay = lane->delay == 0 ? BACKOFF_FIRST : Min(lane->delay * 2, BACKOFF_MOST);
+	lane->resume_at = GetCurrentTimestamp() + (int64) lane->delay * 1000;
+	lane->flow = REXP_FLOW_BACKOFF;
+	publish_retrying(lane, true);
+	publish(lane);
+}
+
+/*
+ * give_up_doubtful
+ *	  Rows were with Redis whose command must not be sent twice: whether they are
+ *	  written is for the user to find out.
+ */
+static void
+give_up_doubtful(RexpLane *lane, const RexpError *why)
+{
+	RexpError	error = *why;
+
+	rexp_error_detail(&error, "Of some rows it is not known whether Redis has carried out their command, which is not one that may be sent twice.");
+	rexp_error_hint(&error, "See rows_in_doubt. Look what Redis holds before you export them again.");
+	stop(lane, &error);
+	lane->flow = REXP_FLOW_CLOSED;
+}
+
+/*
+ * connection_lost
+ *	  What was with Redis is in doubt, and will be sent again, if it may be.
+ *
+ * Was it cut?  A row can be to blame for that, but not for a silence: then Redis
+ * stands still, which is to be borne until retry_timeout.
+ */
+static void
+connection_lost(RexpLane *lane, const RexpError *why, bool cut)
+{
+	RexpBatch  *batch;
+	RexpRow    *row = rexp_window_first_in_line(&lane->window, &batch);
+
+	rexp_link_close(lane->link);
+	lane->traffic->lost |= lane->traffic->redirect != NULL;
+	lane->block_error.sqlstate = 0;
+	if (row != NULL && cut)
+		row->losses++;
+	if (lane->flow != REXP_FLOW_STOP && !lane->traffic->options.verb.repeatable &&
+		rexp_window_is_in_doubt(&lane->window))
+	{
+		give_up_doubtful(lane, why);
+		return;
+	}
+	rexp_window_rewind(&lane->window);
+	if (lane->flow == REXP_FLOW_STOP)
+	{
+		lane->flow = REXP_FLOW_CLOSED;
+		return;
+	}
+	lane->why = *why;
+	lane->flow = REXP_FLOW_DRAIN;
+	lane->reconnect = true;
+	if (row != NULL && cut && row->losses >= LOSSES_FAILED)
+	{
+		RexpError	error = *why;
+
+		rexp_error_prefix(&error, "the connection broke %d times at this row: ",
+						  row->losses);
+		rexp_error_hint(&error, "Is its value larger than Redis' proto-max-bulk-len?");
+		settle_failed(lane, batch, row, &error);
+		advance(lane);
+	}
+	else if (row != NULL && (row->losses >= LOSSES_ALONE || !cut))
+		lane->alone = true;
+	if (lane->flow == REXP_FLOW_STOP)
+		lane->flow = REXP_FLOW_CLOSED;
+	else
+		begin_backoff(lane);
+}
+
+/*
+ * Receiving
+ */
+
+/* Let the window go on; what follows a write is no use on a broken connection. */
+static void
+advance(RexpLane *lane)
+{
+	rexp_window_advance_receiver(&lane->window,
+								 lane->flow == REXP_FLOW_OPEN || lane->flow == REXP_FLOW_STOP);
+}
+
+/* What an error says, which differs in a cluster and without one. */
+static RexpAnswer
+judge_error(RexpLane *lane, const RexpReply *reply, RexpError *error)
+{
+	RexpAnswer	answer = rexp_answer_to(reply->text, reply->len, error);
+	bool		cluster = lane->traffic->redirect != NULL;
+
+	/* what it tells to do is done */
+	if (cluster && (answer == REXP_ANSWER_MOVED || answer == REXP_ANSWER_ASK ||
+					answer == REXP_ANSWER_TRY_AGAIN))
+		error->hint[0] = '\0';
+	switch (answer)
+	{
+		case REXP_ANSWER_MOVED:
+		case REXP_ANSWER_ASK:
+			return cluster ? answer : REXP_ANSWER_FATAL;
+		case REXP_ANSWER_TRY_AGAIN:
+			return cluster ? REXP_ANSWER_LATER : REXP_ANSWER_FATAL;
+		case REXP_ANSWER_CLUSTER_DOWN:
+			return cluster ? REXP_ANSWER_LATER : REXP_ANSWER_RECONNECT;
+		default:
+			return answer;
+	}
+}
+
+/* What the reply says of the command it answers. */
+static RexpAnswer
+judge(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
+	  RexpError *error)
+{
+	if (flight->kind == REXP_FLIGHT_REPLICAS)
+	{
+		/* the write before the WAIT may be denied: then it is as it is */
+		if (flight->batch->fenced && lane->window.receive_part == 1)
+			return REXP_ANSWER_DONE;
+		if (reply->type == REXP_REPLY_ERROR)
+		{
+			RexpAnswer	answer = judge_error(lane, reply, error);
+
+			/* it is no row's fault: a replica, say, takes no WAIT */
+			return answer == REXP_ANSWER_ROW ? REXP_ANSWER_RECONNECT : answer;
+		}
+		if (reply->type == REXP_REPLY_INTEGER &&
+			reply->integer < lane->traffic->options.wait_replicas)
+		{
+			rexp_error_set(error, ERRCODE_CANNOT_CONNECT_NOW,
+						   "only " INT64_FORMAT " of %d replicas of Redis have acknowledged the rows",
+						   reply->integer, lane->traffic->options.wait_replicas);
+			rexp_error_hint(error, "See that the replicas are up, or export with a smaller wait_replicas.");
+			return REXP_ANSWER_LATER;
+		}
+		return REXP_ANSWER_DONE;
+	}
+	if (reply->type == REXP_REPLY_ERROR)
+		return judge_error(lane, reply, error);
+	if (flight->kind == REXP_FLIGHT_WRITES && reply->type == REXP_REPLY_NIL &&
+		lane->traffic->options.verb.nil != REXP_NIL_IS_FINE)
+	{
+		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
+					   lane->traffic->options.verb.nil == REXP_NIL_NO_PLACE ?
+					   "Redis answered nil: the document has no place for the path" :
+					   "Redis answered nil: the condition of the command did not hold");
+		return REXP_ANSWER_ROW;
+	}
+	if (flight->kind == REXP_FLIGHT_EXPIRIES &&
+		flight->batch->rows[lane->window.receive_at].expiry.kind != REXP_EXPIRY_NEVER &&
+		reply->type == REXP_REPLY_INTEGER && reply->integer == 0)
+	{
+		RexpRow    *row = &flight->batch->rows[lane->window.receive_at];
+
+		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
+					   "the key was gone before its expiry could be set");
+
+		/* while slots move, it may be asked for at a node that has lost it */
+		if (lane->traffic->redirect != NULL && row->misses++ < MISSES_BORNE)
+			return REXP_ANSWER_LATER;
+		return REXP_ANSWER_ROW;
+	}
+	return REXP_ANSWER_DONE;
+}
+
+/* What was asked for the row at hand is done; is it settled by that? */
+static void
+row_went_well(RexpLane *lane, const RexpFlight *flight, RexpRow *row)
+{
+	if (flight->kind == REXP_FLIGHT_WRITES &&
+		row->expiry.kind != REXP_EXPIRY_NONE)
+		row->state = REXP_ROW_WRITTEN;
+	else if (lane->traffic->options.wait_replicas > 0)
+		row->state = REXP_ROW_HELD;
+	else
+	{
+		settle_done(lane, flight->batch, row);
+		return;
+	}
+	lane->alone = false;
+}
+
+/* The replicas have all rows of the batch that the master has. */
+static void
+replicas_went_well(RexpLane *lane, RexpBatch *batch)
+{
+	for (int i = 0; i < batch->nrows; i++)
+	{
+		if (batch->rows[i].state == REXP_ROW_HELD)
+			settle_done(lane, batch, &batch->rows[i]);
+	}
+}
+
+/*
+ * judge_block
+ *	  Take one reply of a block of several commands, from MULTI to EXEC.  False
+ *	  while more are to come.
+ *
+ * Each command in it is answered when it is queued, and EXEC when all are carried
+ * out.  Once one was refused, EXEC carries out none (EXECABORT): what counts is
+ * why the first one was refused.
+ */
+static bool
+judge_block(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
+			RexpAnswer *answer, RexpError *error, const char **text)
+{
+	bool		last = ++lane->window.receive_part == rexp_window_commands(&lane->window);
+
+	*answer = judge(lane, flight, reply, error);
+	if (*answer != REXP_ANSWER_DONE && lane->block_error.sqlstate == 0)
+	{
+		lane->block_error = *error;
+		lane->block_answer = *answer;
+
+		/* without MULTI, what comes behind it is carried out as it comes */
+		if (lane->window.receive_part == 1 && flight->kind == REXP_FLIGHT_WRITES)
+			flight->batch->rows[lane->window.receive_at].in_doubt = true;
+		strlcpy(lane->block_text, reply->type == REXP_REPLY_ERROR ? reply->text : "",
+				sizeof(lane->block_text));
+	}
+	if (!last)
+		return false;
+	if (lane->block_error.sqlstate != 0)
+	{
+		*answer = lane->block_answer;
+		*error = lane->block_error;
+		*text = lane->block_text;
+		lane->block_error.sqlstate = 0;
+	}
+	lane->window.receive_part = 0;
+	return true;
+}
+
+/* An answer that calls for more than to go on: the row is not settled. */
+static void
+refuse(RexpLane *lane, const RexpFlight *flight, RexpRow *row, RexpAnswer answer,
+	   const RexpError *error)
+{
+	if (row != NULL)
+	{
+		bool		expiring = flight->kind == REXP_FLIGHT_EXPIRIES;
+
+		/* what was asked before may be there */
+		row->in_doubt |= expiring;
+		row->state = expiring && (row->only_expiry || !lane->traffic->options.verb.repeatable) ?
+			REXP_ROW_UNEXPIRED : REXP_ROW_REFUSED;
+	}
+	if (answer == REXP_ANSWER_FATAL)
+		stop(lane, error);
+	else
+		begin_drain(lane, error, answer == REXP_ANSWER_RECONNECT);
+}
+
+/*
+ * redirected
+ *	  The key is elsewhere: for good (MOVED), or already (ASK), while its slot is on
+ *	  its way.
+ *
+ * After MOVED all that is still here of the slot has to go there, in order.  After
+ * ASK only this row does: for rows with the same key that come behind it the
+ * answer is the same.  (It is not if the move of the slot is given up after that: what
+ * its new node has taken by then is lost to the cluster anyway.)
+ */
+static void
+redirected(RexpLane *lane, const RexpFlight *flight, RexpRow *row,
+		   RexpAnswer answer, const RexpError *error, const char *text)
+{
+	RexpTraffic *traffic = lane->traffic;
+	bool		ask = answer == REXP_ANSWER_ASK && row != NULL &&
+		lane->flow != REXP_FLOW_STOP;
+
+	/* two nodes may send it to each other */
+	if (ask && row->hops >= HOPS_AT_ONCE)
+	{
+		refuse(lane, flight, row, REXP_ANSWER_LATER, error);
+		return;
+	}
+	if (ask)
+	{
+		/* once written, it might hit a later row if it were again */
+		row->in_doubt |= flight->kind == REXP_FLIGHT_EXPIRIES;
+		row->state = flight->kind == REXP_FLIGHT_EXPIRIES ?
+			REXP_ROW_WRITTEN : REXP_ROW_WAITING;
+	}
+	if (traffic->redirect(traffic->arg, lane, ask ? answer : REXP_ANSWER_MOVED, text,
+						  flight->batch, row) && ask)
+		return;
+
+	/* if it tells no address that can be followed, the map may */
+	refuse(lane, flight, row, REXP_ANSWER_LATER, error);
+	if (lane->flow == REXP_FLOW_DRAIN)
+		lane->moved = true;
+}
+
+/* Take one reply for the block that is first in line. */
+static void
+take_reply(RexpLane *lane, const RexpReply *reply)
+{
+	RexpFlight	flight = lane->window.flights[0];
+	RexpRow    *row = flight.kind == REXP_FLIGHT_REPLICAS ? NULL :
+		&flight.batch->rows[lane->window.receive_at];
+	const char *text = reply->text;
+	RexpError	error;
+	RexpAnswer	answer;
+
+	if (rexp_window_commands(&lane->window) == 1)
+		answer = judge(lane, &flight, reply, &error);
+	else if (!judge_block(lane, &flight, reply, &answer, &error, &text))
+		return;
+
+	lane->window.outstanding--;
+	if (row == NULL)
+		flight.batch->wait = REXP_WAIT_NONE;
+	switch (answer)
+	{
+		case REXP_ANSWER_DONE:
+			if (row != NULL)
+				row_went_well(lane, &flight, row);
+			else
+				replicas_went_well(lane, flight.batch);
+			break;
+		case REXP_ANSWER_ROW:
+			settle_failed(lane, flight.batch, row, &error);
+			break;
+		case REXP_ANSWER_MOVED:
+		case REXP_ANSWER_ASK:
+			redirected(lane, &flight, row, answer, &error, text);
+			break;
+		default:
+			refuse(lane, &flight, row, answer, &error);
+			break;
+	}
+	advance(lane);
+}
+
+/* Take what replies are there.  False if the connection is of no use. */
+static bool
+take_replies(RexpLane *lane, RexpError *error)
+{
+	RexpReply	reply;
+	const RexpCounters *counters = &lane->traffic->ledger.counters;
+	int64		settled = counters->rows_written + counters->rows_failed;
+	int			found;
+
+	while ((found = rexp_link_next_reply(lane->link, &reply, error)) > 0)
+	{
+		if (rexp_window_takes_reply(&lane->window))
+			take_reply(lane, &reply);
+		else
+		{
+			/* an answer to what it does not know whole: it will hang up */
+			if (reply.type == REXP_REPLY_ERROR)
+				(void) rexp_answer_to(reply.text, reply.len, error);
+			else
+				rexp_error_set(error, ERRCODE_PROTOCOL_VIOLATION,
+							   "Redis sent an answer to nothing");
+			return false;
+		}
+	}
+	if (counters->rows_written + counters->rows_failed != settled)
+		lane->waiting_since = GetCurrentTimestamp();
+	if (found < 0)
+	{
+		stop(lane, error);
+		return false;
+	}
+	return true;
+}
+
+/* Receive all there is.  Returns the number of bytes, or -1 after a loss. */
+static ssize_t
+receive(RexpLane *lane, RexpError *error)
+{
+	ssize_t		total = 0;
+
+	for (;;)
+	{
+		ssize_t		n = rexp_link_receive(lane->link, error);
+		RexpError	problem;
+
+		if (n > 0)
+		{
+			total += n;
+			if (take_replies(lane, &problem))
+				continue;
+			*error = problem;
+			n = -1;
+		}
+		return n < 0 ? -1 : total;
+	}
+}
+
+/*
+ * Sending
+ */
+
+/* Commands of the flight that may be sent now, the one begun included. */
+static int
+commands_allowed(RexpLane *lane, const RexpFlight *flight)
+{
+	int			begun = lane->window.send_offset > 0 ? 1 : 0;
+
+	/* if others shall follow, a command begun must be sent to its end */
+	if (lane->flow == REXP_FLOW_STOP)
+	{
+		if (!rexp_window_has_sequel(&lane->window))
+			return 0;
+		return flight->kind != REXP_FLIGHT_WRITES ? PG_INT32_MAX : begun;
+	}
+	if (lane->flow != REXP_FLOW_OPEN)
+		return lane->flow == REXP_FLOW_DRAIN ? begun : 0;
+	if (lane->alone)
+		return lane->window.outstanding == 0 ? 1 : 0;
+	if (lane->traffic->options.rate > 0 && flight->kind == REXP_FLIGHT_WRITES)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+		double		most = Max(1.0, lane->traffic->options.rate / 20.0);
+
+		lane->traffic->tokens += (double) (now - lane->traffic->tokens_at) * lane->traffic->options.rate / 1e6;
+		lane->traffic->tokens = Min(lane->traffic->tokens, most);
+		lane->traffic->tokens_at = now;
+		return (int) lane->traffic->tokens + begun;
+	}
+	return PG_INT32_MAX;
+}
+
+/* Is there anything that may be sent now? */
+bool
+rexp_lane_wants_to_send(RexpLane *lane)
+{
+	return rexp_window_advance_sender(&lane->window) &&
+		commands_allowed(lane, &lane->window.flights[lane->window.send_flight]) > 0;
+}
+
+/* Send a piece.  Returns the number of bytes, or -1 after a loss. */
+static ssize_t
+send_piece(RexpLane *lane, RexpError *error)
+{
+	RexpWindow *window = &lane->window;
+	const char *bytes;
+	size_t		len;
+	bool		metered;
+	int			allowed;
+	int			begun;
+	ssize_t		sent;
+
+	if (!rexp_window_advance_sender(window))
+		return 0;
+	allowed = commands_allowed(lane, &window->flights[window->send_flight]);
+	if (allowed <= 0)
+		return 0;
+	len = rexp_window_piece(window, allowed, SEND_SIZE, &bytes);
+	sent = rexp_link_send(lane->link, bytes, len, error);
+	if (sent <= 0)
+		return sent;
+
+	lane->traffic->ledger.counters.bytes_sent += sent;
+	lane->bytes_sent += sent;
+	if (window->outstanding == 0 && window->send_offset == 0 &&
+		lane->delay == 0 && lane->traffic->moves == 0)
+		lane->waiting_since = GetCurrentTimestamp();
+	metered = lane->traffic->options.rate > 0 &&
+		window->flights[window->send_flight].kind == REXP_FLIGHT_WRITES;
+	begun = rexp_window_sent(window, sent);
+	if (metered)
+		lane->traffic->tokens -= begun;
+	return sent;
+}
+
+/*
+ * Steps of the flow
+ */
+
+/*
+ * rexp_lane_wait_time
+ *	  How long may one wait, in milliseconds, before there is something to be done?
+ */
+long
+rexp_lane_wait_time(RexpLane *lane, TimestampTz now)
+{
+	RexpTraffic *traffic = lane->traffic;
+	int			rate = traffic->options.rate;
+	long		wait = 1000;
+
+	if (traffic->stop_at != 0)
+		wait = Min(wait, (long) ((traffic->stop_at - now) / 1000) + 1);
+	if (lane->flow == REXP_FLOW_BACKOFF)
+		wait = Min(wait, (long) ((lane->resume_at - now) / 1000) + 1);
+	if (lane->flow == REXP_FLOW_OPEN && rate > 0 &&
+		rexp_window_advance_sender(&lane->window))
+	{
+		/* gather a hundredth of a second's worth */
+		double		enough = Max(1.0, rate / 100.0);
+
+		if (traffic->tokens < enough)
+			wait = Min(wait, (long) ((enough - traffic->tokens) * 1000.0 / rate) + 1);
+	}
+	if (lane->window.outstanding > 0 || lane->window.send_offset > 0)
+		wait = Min(wait, (long) ((lane->last_byte - now) / 1000) + lane->timeout + 1);
+	return Max(wait, 1);
+}
+
+/*
+ * exchange
+ *	  Receive and send what can be.  False if nothing could.
+ */
+static bool
+exchange(RexpLane *lane)
+{
+	RexpError	error;
+	ssize_t		received = receive(lane, &error);
+	ssize_t		sent = 0;
+	TimestampTz now;
+
+	if (received >= 0)
+	{
+		for (int i = 0; i < SENDS_IN_A_ROW; i++)
+		{
+			ssize_t		n = send_piece(lane, &error);
+
+			if (n < 0)
+			{
+				RexpError	ignored;
+
+				/* what was answered before is known to be so */
+				(void) receive(lane, &ignored);
+				received = -1;
+				break;
+			}
+			sent += n;
+			if (n == 0)
+				break;
+		}
+	}
+	if (received < 0)
+	{
+		publish(lane);
+		connection_lost(lane, &error, true);
+		return true;
+	}
+
+	now = GetCurrentTimestamp();
+	if (received > 0 || sent > 0)
+	{
+		lane->last_byte = now;
+		publish(lane);
+		CHECK_FOR_INTERRUPTS();
+		return true;
+	}
+	if (!lane->traffic->may_wait)
+		return false;
+	if (lane->traffic->stop_at != 0 && now >= lane->traffic->stop_at)
+	{
+		lane->flow = REXP_FLOW_CLOSED;
+		return true;
+	}
+	if ((lane->window.outstanding > 0 || lane->window.send_offset > 0) &&
+		now - lane->last_byte >= (int64) lane->timeout * 1000)
+	{
+		rexp_link_timed_out(lane->link, lane->timeout, &error);
+		connection_lost(lane, &error, false);
+		return true;
+	}
+	return false;
+}
+
+/*
+ * Was this server, the same process as before, a replica meanwhile that threw its
+ * data away for another master's?  One that only was to be keeps its history as
+ * the one before its present one; one that forgets it for its age has none before.
+ */
+static bool
+has_other_data(const RexpLane *lane, const RexpServerInfo *info)
+{
+	return lane->history[0] != '\0' && info->history[0] != '\0' &&
+		strcmp(info->history, lane->history) != 0 &&
+		strcmp(info->history_before, lane->history) != 0 &&
+		strspn(info->history_before, "0") != strlen(info->history_before);
+}
+
+/* What Redis has acknowledged may be gone. */
+static void
+note_loss(RexpLane *lane, bool takeover)
+{
+	RexpCounters *counters = &lane->traffic->ledger.counters;
+
+	if (counters->redis_restarts++ == 0)
+		counters->written_at_restart = counters->rows_written;
+	if (takeover)
+		counters->redis_takeovers++;
+}
+
+/* Have we written to the master whose data this one has taken over? */
+static bool
+is_known_history(const RexpTraffic *traffic, const char *history)
+{
+	ListCell   *cell;
+
+	foreach(cell, traffic->histories)
+	{
+		if (strcmp(lfirst(cell), history) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Remember whose data it is that we write to. */
+static void
+keep_history(RexpTraffic *traffic, const char *history)
+{
+	MemoryContext old;
+
+	if (history[0] == '\0' || is_known_history(traffic, history))
+		return;
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	traffic->histories = lappend(traffic->histories, pstrdup(history));
+	MemoryContextSwitchTo(old);
+}
+
+/*
+ * Is this master one that was the replica of another to which we have written?
+ * Replication does not wait: it may lack what that one has acknowledged.
+ */
+static bool
+took_over(const RexpLane *lane, const RexpServerInfo *info)
+{
+	bool		older = info->uptime >= 0 && info->uptime >
+		(GetCurrentTimestamp() - lane->last_byte) / 1000000 + 1;
+
+	if (info->is_replica || info->run_id[0] == '\0' || strcmp(info->run_id, lane->run_id) == 0)
+		return false;
+	/* one that was started since is the one before, started anew */
+	if (lane->known && lane->run_id[0] != '\0')
+		return older;
+	return info->history_before[0] != '\0' &&
+		is_known_history(lane->traffic, info->history_before);
+}
+
+static void
+warn_of_loss(const char *what, int64 rows, const char *detail)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_WARNING),
+			 errmsg("%s after " INT64_FORMAT " rows were acknowledged", what, rows),
+			 errdetail("%s", detail)));
+}
+
+/*
+ * rexp_lane_note_server
+ *	  Look whether it is the same server, with the same data, as before.
+ */
+void
+rexp_lane_note_server(RexpLane *lane)
+{
+	const RexpServerInfo *info = rexp_link_server_info(lane->link);
+	RexpTraffic *traffic = lane->traffic;
+	int64		rows = traffic->ledger.counters.rows_written;
+	bool		first = !lane->known;
+
+	if (took_over(lane, info))
+	{
+		note_loss(lane, true);
+		if (traffic->options.wait_replicas == 0)
+			warn_of_loss("Another Redis took over as the master", rows,
+						 "What the one before had not passed on to it is lost.");
+		lane->evicted_base = info->evicted_keys;
+		lane->history[0] = '\0';
+	}
+	else if (!first && info->run_id[0] != '\0' && lane->run_id[0] != '\0' &&
+			 strcmp(info->run_id, lane->run_id) != 0)
+	{
+		note_loss(lane, false);
+		warn_of_loss("Redis was restarted", rows,
+					 "What it had not saved before is lost.");
+		lane->evicted_base = 0;
+		lane->history[0] = '\0';
+	}
+	else if (!first && !info->is_replica && has_other_data(lane, info))
+	{
+		note_loss(lane, false);
+		warn_of_loss("Redis took over the data of another master", rows,
+					 "What it held before, and the other did not, is lost.");
+	}
+	if (!info->is_replica)
+	{
+		strlcpy(lane->history, info->history, sizeof(lane->history));
+		keep_history(traffic, info->history);
+	}
+	if (first)
+		lane->evicted_base = info->evicted_keys;
+	strlcpy(lane->run_id, info->run_id, sizeof(lane->run_id));
+	traffic->ledger.counters.evicted_keys += Max(info->evicted_keys - lane->evicted_base, 0);
+	lane->evicted_base = info->evicted_keys;
+	lane->known = true;
+}
+
+/* Nothing is left to be done here: no longer is it in trouble. */
+void
+rexp_lane_settled(RexpLane *lane)
+{
+	lane->delay = 0;
+	publish_retrying(lane, false);
+}
+
+static void
+step_connect(RexpLane *lane)
+{
+	RexpError	error;
+	bool		first = !lane->known;
+
+	switch (rexp_connect(lane->link, &error))
+	{
+		case REXP_ANSWER_DONE:
+			if (!first)
+			{
+				lane->traffic->ledger.counters.reconnects++;
+				lane->reconnects++;
+			}
+			rexp_lane_note_server(lane);
+			lane->last_byte = GetCurrentTimestamp();
+			lane->flow = REXP_FLOW_OPEN;
+			if (!rexp_lane_has_rows(lane))
+				rexp_lane_settled(lane);
+			break;
+		case REXP_ANSWER_FATAL:
+			/* a name that cannot be found may be found again */
+			if ((first && lane->traffic->redirect == NULL) ||
+				error.sqlstate != ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION)
+			{
+				stop(lane, &error);
+				break;
+			}
+			/* FALLTHROUGH */
+		default:
+			lane->why = error;
+			begin_backoff(lane);
+			break;
+	}
+	publish(lane);
+}
+
+/* False if there is nothing to do but wait. */
+static bool
+step_backoff(RexpLane *lane)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	RexpError	ignored;
+
+	/* nothing is awaited: what comes can but be the end of the connection */
+	if (lane->link != NULL && rexp_link_is_open(lane->link) &&
+		receive(lane, &ignored) < 0)
+	{
+		rexp_link_close(lane->link);
+		if (!lane->traffic->options.verb.repeatable &&
+			rexp_window_is_in_doubt(&lane->window))
+			give_up_doubtful(lane, &ignored);
+	}
+	if (lane->flow == REXP_FLOW_STOP || lane->flow == REXP_FLOW_CLOSED)
+		return true;
+	if (rexp_lane_has_rows(lane) || lane->traffic->redirect == NULL ||
+		lane->traffic->indexing)
+	{
+		if (now - lane->waiting_since >= lane->traffic->options.retry_timeout * 1000)
+		{
+			RexpError	error = lane->why;
+
+			rexp_error_prefix(&error, "gave up after no row was acknowledged for %.1f seconds: ",
+							  (double) (now - lane->waiting_since) / 1e6);
+			stop(lane, &error);
+			return true;
+		}
+	}
+	if (now < lane->resume_at)
+		return false;
+	if (lane->traffic->redirect != NULL)
+		lane->flow = REXP_FLOW_ROUTE;
+	else
+		rexp_lane_go_on(lane);
+	return true;
+}
+
+/* All that was on its way has been answered: what is to be sent again? */
+static void
+finish_drain(RexpLane *lane)
+{
+	if (lane->reconnect)
+	{
+		rexp_link_close(lane->link);
+
+		/* what replicas have can only be asked for where it was written */
+		if (!lane->traffic->options.verb.repeatable &&
+			rexp_window_is_in_doubt(&lane->window))
+		{
+			give_up_doubtful(lane, &lane->why);
+			return;
+		}
+	}
+	rexp_window_rewind(&lane->window);
+	if (lane->moved && ++lane->traffic->moves <= MOVES_AT_ONCE)
+		lane->flow = REXP_FLOW_ROUTE;
+	else
+	{
+		lane->alone = true;
+		begin_backoff(lane);
+	}
+}
+
+/*
+ * rexp_lane_work
+ *	  One step of the flow, without waiting; but connecting waits in any case.
+ *	  False if there is nothing to be done now.
+ */
+bool
+rexp_lane_work(RexpLane *lane)
+{
+	switch (lane->flow)
+	{
+		case REXP_FLOW_IDLE:
+			if (!rexp_lane_has_rows(lane))
+				return false;
+			lane->flow = lane->link != NULL ? REXP_FLOW_CONNECT : REXP_FLOW_ROUTE;
+			return true;
+		case REXP_FLOW_CONNECT:
+			step_connect(lane);
+			return true;
+		case REXP_FLOW_OPEN:
+			return exchange(lane);
+		case REXP_FLOW_DRAIN:
+			if (lane->window.outstanding > 0 || lane->window.send_offset > 0)
+				return exchange(lane);
+			finish_drain(lane);
+			return true;
+		case REXP_FLOW_BACKOFF:
+			return step_backoff(lane);
+		case REXP_FLOW_STOP:
+			if (!lane->unsent_dropped)
+			{
+				lane->unsent_dropped = true;
+				rexp_window_drop_unsent(&lane->window);
+			}
+			if (lane->link != NULL && rexp_link_is_open(lane->link) &&
+				(lane->window.outstanding > 0 || rexp_lane_wants_to_send(lane)))
+				return exchange(lane);
+			lane->flow = REXP_FLOW_CLOSED;
+			return true;
+		case REXP_FLOW_ROUTE:
+		case REXP_FLOW_CLOSED:
+			break;
+	}
+	return false;
+}
+
+/* Does it hold rows that are not settled, those included that are gathered? */
+bool
+rexp_lane_has_rows(const RexpLane *lane)
+{
+	return lane->window.queued > 0 ||
+		rexp_window_filling(unconstify(RexpWindow *, &lane->window))->open > 0;
+}
+
+/*
+ * rexp_lane_queue
+ *	  If the batch that is being filled is to be sent, and there is room, it joins
+ *	  the window.  False if there was no room.
+ */
+bool
+rexp_lane_queue(RexpLane *lane)
+{
+	if (!lane->due)
+		return true;
+	if (rexp_window_is_full(&lane->window))
+		return false;
+	rexp_window_queue(&lane->window);
+	lane->due = false;
+	return true;
+}
+
+/* Rows are where they belong, as far as is known: send them. */
+void
+rexp_lane_go_on(RexpLane *lane)
+{
+	lane->flow = rexp_link_is_open(lane->link) ? REXP_FLOW_OPEN : REXP_FLOW_CONNECT;
+}
+
+/* The connection was found to be lost, with nothing on its way. */
+void
+rexp_lane_lost(RexpLane *lane, const RexpError *why)
+{
+	connection_lost(lane, why, false);
+}
+
+/* There is nobody to send the rows to: look again after a while. */
+void
+rexp_lane_wait_for_node(RexpLane *lane, const RexpError *why, bool reconnect)
+{
+	if (reconnect && lane->link != NULL)
+		rexp_link_close(lane->link);
+	lane->why = *why;
+	begin_backoff(lane);
+}
+
+/* The job has failed or is to end: send no more rows, and receive what comes. */
+void
+rexp_lane_halt(RexpLane *lane)
+{
+	if (lane->flow != REXP_FLOW_CLOSED)
+		lane->flow = REXP_FLOW_STOP;
+}
+
+/* The job ends this moment: take what has come in already. */
+void
+rexp_lane_hurry(RexpLane *lane)
+{
+	RexpError	ignored;
+
+	if (lane->flow == REXP_FLOW_CLOSED)
+		return;
+	lane->flow = REXP_FLOW_STOP;
+	if (lane->link != NULL && rexp_link_is_open(lane->link))
+		(void) receive(lane, &ignored);
+	lane->flow = REXP_FLOW_CLOSED;
+}

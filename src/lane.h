@@ -1,0 +1,110 @@
+/*-------------------------------------------------------------------------
+ *
+ * lane.h
+ *	  The rows of a job on their way to one node of Redis.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_LANE_H
+#define REDIS_EXPORT_LANE_H
+
+#include "ledger.h"
+#include "link.h"
+#include "nodes/pg_list.h"
+#include "pipeline.h"
+#include "window.h"
+
+typedef enum RexpFlow
+{
+	REXP_FLOW_IDLE,				/* no connection, and no rows that need one */
+	REXP_FLOW_CONNECT,
+	REXP_FLOW_OPEN,
+	REXP_FLOW_DRAIN,
+	REXP_FLOW_BACKOFF,
+	REXP_FLOW_ROUTE,			/* its rows may belong to other nodes by now */
+	REXP_FLOW_STOP,
+	REXP_FLOW_CLOSED
+} RexpFlow;
+
+typedef struct RexpLane RexpLane;
+
+/* What the lanes of a job have in common. */
+typedef struct RexpTraffic
+{
+	RexpPipelineOptions options;
+	RexpLedger	ledger;
+	int			outstanding;	/* blocks with Redis, as last shown */
+	int			retrying;		/* lanes that are in trouble */
+	bool		finishing;
+	bool		indexing;
+	bool		lost;			/* a connection was, in a cluster */
+	int			moves;			/* DRAINs for slots that moved, since a row was
+								 * written anywhere */
+	bool		may_wait;		/* the query has no rows to be read meanwhile */
+	TimestampTz stop_at;		/* end of STOP, or 0 */
+	double		tokens;			/* rows that the rate allows now */
+	TimestampTz tokens_at;
+	List	   *histories;		/* of char *: whose data we have written to */
+
+	/*
+	 * In a cluster, else NULL: a node says that a key is elsewhere.  Returns
+	 * false if that cannot be read.  With ASK the row, which is not settled, is
+	 * handed over.
+	 */
+	bool		(*redirect) (void *arg, RexpLane *lane, RexpAnswer answer,
+							 const char *text, RexpBatch *batch, RexpRow *row);
+	void	   *arg;
+} RexpTraffic;
+
+struct RexpLane
+{
+	RexpTraffic *traffic;
+	RexpLink   *link;			/* NULL: for slots that no node has */
+	int			timeout;		/* of the link, milliseconds */
+	RexpWindow	window;
+	bool		due;			/* the batch being filled is to be queued */
+	TimestampTz batch_started;
+
+	RexpFlow	flow;
+	RexpError	why;			/* rows must be sent again */
+	RexpError	block_error;	/* of the block being answered; sqlstate 0:
+								 * none so far */
+	RexpAnswer	block_answer;	/* what that error calls for */
+	char		block_text[128];	/* and its first words */
+	bool		reconnect;		/* after DRAIN */
+	bool		moved;			/* a slot has: no back-off after DRAIN */
+	bool		alone;			/* one block at a time, until one goes well */
+	bool		retrying;		/* counted in traffic->retrying */
+	bool		unsent_dropped; /* in STOP */
+	int			shown;			/* outstanding, counted in traffic->outstanding */
+	int			delay;			/* of the last BACKOFF, milliseconds */
+	TimestampTz resume_at;		/* end of the BACKOFF */
+	TimestampTz waiting_since;	/* for an acknowledgement */
+	TimestampTz last_byte;		/* that went either way */
+
+	bool		known;			/* was connected once */
+	char		run_id[48];
+	char		history[48];	/* of the server's data, while it is a master */
+	int64		evicted_base;
+
+	int64		rows_written;
+	int64		bytes_sent;
+	int64		reconnects;
+};
+
+extern RexpLane *rexp_lane_create(RexpTraffic *traffic, RexpLink *link);
+extern bool rexp_lane_work(RexpLane *lane);
+extern long rexp_lane_wait_time(RexpLane *lane, TimestampTz now);
+extern bool rexp_lane_wants_to_send(RexpLane *lane);
+extern bool rexp_lane_queue(RexpLane *lane);
+extern bool rexp_lane_has_rows(const RexpLane *lane);
+extern void rexp_lane_go_on(RexpLane *lane);
+extern void rexp_lane_wait_for_node(RexpLane *lane, const RexpError *why,
+									bool reconnect);
+extern void rexp_lane_lost(RexpLane *lane, const RexpError *why);
+extern void rexp_lane_halt(RexpLane *lane);
+extern void rexp_lane_hurry(RexpLane *lane);
+extern void rexp_lane_note_server(RexpLane *lane);
+extern void rexp_lane_settled(RexpLane *lane);
+
+#endif							/* REDIS_EXPORT_LANE_H */

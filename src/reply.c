@@ -1,0 +1,103 @@
+/*-------------------------------------------------------------------------
+ *
+ * reply.c
+ *	  What Redis answers, as text and as JSON.
+ *
+ * Nothing here knows connections or what was asked.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "answer.h"
+#include "catalog/namespace.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "reply.h"
+#include "utils/builtins.h"
+#include "utils/json.h"
+
+/*
+ * rexp_reply_text
+ *	  Bytes of Redis as text in the database's encoding, palloc'd; NULL if they are
+ *	  none.
+ */
+char *
+rexp_reply_text(const char *bytes, size_t len)
+{
+	char	   *text = NULL;
+
+	if (memchr(bytes, '\0', len) == NULL &&
+		pg_verify_mbstr(PG_UTF8, bytes, (int) len, true))
+	{
+		text = pnstrdup(bytes, len);
+		if (GetDatabaseEncoding() != PG_UTF8 && GetDatabaseEncoding() != PG_SQL_ASCII)
+		{
+			/* what the database's encoding lacks is shown as hex, too */
+			Oid			proc = FindDefaultConversionProc(PG_UTF8, GetDatabaseEncoding());
+			int			room = (int) len * MAX_CONVERSION_GROWTH + 1;
+			char	   *converted = palloc(room);
+
+			if (OidIsValid(proc) &&
+				pg_do_encoding_conversion_buf(proc, PG_UTF8, GetDatabaseEncoding(),
+											  (unsigned char *) text, (int) len,
+											  (unsigned char *) converted, room,
+											  true) == (int) len)
+				text = converted;
+			else
+				text = NULL;
+		}
+	}
+	return text;
+}
+
+/* Bytes of Redis as a JSON string: as text if they are one, as \x hex if not. */
+void
+rexp_reply_string(StringInfo out, const char *bytes, size_t len)
+{
+	char	   *text = rexp_reply_text(bytes, len);
+
+	if (text == NULL)
+	{
+		text = palloc(len * 2 + 3);
+		memcpy(text, "\\x", 2);
+		text[2 + hex_encode(bytes, len, text + 2)] = '\0';
+	}
+	escape_json(out, text);
+	pfree(text);
+}
+
+/* A reply as JSON text.  An error reply raises that error. */
+void
+rexp_reply_append(StringInfo out, const redisReply *reply)
+{
+	RexpError	error;
+
+	switch (reply->type)
+	{
+		case REDIS_REPLY_ERROR:
+			(void) rexp_answer_to(reply->str, reply->len, &error);
+			rexp_error_raise(&error);
+			break;
+		case REDIS_REPLY_INTEGER:
+			appendStringInfo(out, INT64_FORMAT, (int64) reply->integer);
+			break;
+		case REDIS_REPLY_NIL:
+			appendStringInfoString(out, "null");
+			break;
+		case REDIS_REPLY_ARRAY:
+			check_stack_depth();
+			appendStringInfoChar(out, '[');
+			for (size_t i = 0; i < reply->elements; i++)
+			{
+				if (i > 0)
+					appendStringInfoChar(out, ',');
+				rexp_reply_append(out, reply->element[i]);
+			}
+			appendStringInfoChar(out, ']');
+			break;
+		default:
+			rexp_reply_string(out, reply->str, reply->len);
+			break;
+	}
+}

@@ -1,0 +1,629 @@
+/*-------------------------------------------------------------------------
+ *
+ * scan.c
+ *	  The keys that Redis holds, and their values, as rows.
+ *
+ * SCAN gives each key at least once that is there all along (Redis manual, "SCAN"),
+ * in no order, and some twice.  So all keys are read first, from each master of a
+ * cluster, into a sort that takes no more than work_mem and spills to disk; then
+ * they come out in order, each once.  Values are asked for as the keys come out, in
+ * pipelines: while one lot of rows is handed out, the next is on its way.
+ *
+ * A key that is gone meanwhile, or holds another type by then, is left out.  When a
+ * connection breaks, the query fails: it reads only, and can be asked again.
+ *
+ * Nothing here knows exports.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_operator_d.h"
+#include "catalog/pg_type.h"
+#include "cluster.h"
+#include "compat.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "reply.h"
+#include "scan.h"
+#include "sentinel.h"
+#include "server_options.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
+#include "utils/tuplesort.h"
+
+/* Keys that SCAN looks at for one answer; Redis does nothing else meanwhile. */
+#define SCAN_COUNT "2000"
+
+/* Keys whose values are asked for at a time. */
+#define LOT 500
+
+/* One node: the connection, and what is on its way. */
+typedef struct ScanNode
+{
+	RexpLink   *link;
+	int			timeout;		/* milliseconds */
+	RexpBuffer	request;
+	size_t		sent;
+} ScanNode;
+
+/* Keys that are on their way to become rows. */
+typedef struct Lot
+{
+	int			nkeys;
+	bytea	   *keys[LOT];
+	int16		nodes[LOT];		/* who has it */
+	int			used;
+} Lot;
+
+struct RexpScan
+{
+	RexpScanOptions options;
+	MemoryContext context;		/* of all that lives as long as the scan */
+	MemoryContextCallback callback;
+	RexpCluster *cluster;		/* NULL: there is one node */
+	int			nnodes;
+	ScanNode	   *nodes;
+	Tuplesortstate *sort;
+	bool		at_end;			/* of the sort */
+	Lot		   *lot;			/* whose rows are handed out */
+	Lot		   *next;			/* whose values are on their way */
+	redisReply *value;			/* that was handed out last, or NULL */
+};
+
+
+/* The end of the scan, however it comes: by the reset of its context. */
+static void
+close_scan(void *arg)
+{
+	RexpScan	   *scan = arg;
+
+	for (int i = 0; i < scan->nnodes; i++)
+		rexp_link_close(scan->nodes[i].link);
+	if (scan->value != NULL)
+		freeReplyObject(scan->value);
+}
+
+/*
+ * Nodes
+ */
+
+static void
+add_node(RexpScan *scan, const RexpLinkOptions *options)
+{
+	ScanNode	   *node = &scan->nodes[scan->nnodes];
+
+	node->link = rexp_link_create(options, true);
+	node->timeout = options->timeout;
+	node->sent = 0;
+	rexp_buffer_init(&node->request, 4096);
+	scan->nnodes++;
+}
+
+/* Connect, or raise an error. */
+static void
+open_node(ScanNode *node)
+{
+	RexpError	error;
+
+	if (rexp_connect(node->link, &error) != REXP_ANSWER_DONE)
+		rexp_error_raise(&error);
+}
+
+/* Is this a node of a cluster?  Then get the map, or raise an error. */
+static bool
+find_cluster(RexpScan *scan, const RexpLinkOptions *options)
+{
+	RexpError	error;
+	RexpAnswer	answer;
+
+	if (options->cluster == REXP_CLUSTER_OFF)
+		return false;
+	scan->cluster = rexp_cluster_create();
+	answer = rexp_cluster_refresh(scan->cluster, scan->nodes[0].link,
+								  options->connect_timeout, &error);
+	if (answer == REXP_ANSWER_DONE)
+		return true;
+	if (options->cluster == REXP_CLUSTER_ON)
+		rexp_error_raise(&error);
+
+	/* Redis that is none, or does not tell */
+	scan->cluster = NULL;
+	if (!rexp_link_is_open(scan->nodes[0].link))
+		open_node(&scan->nodes[0]);
+	return false;
+}
+
+/* Connect to the Redis of the options, or to all masters of the cluster. */
+static void
+open_nodes(RexpScan *scan)
+{
+	RexpLinkOptions *options = rexp_link_options(scan->options.server, GetUserId(), NULL);
+	RexpLinkOptions node;
+
+	scan->nodes = palloc0(sizeof(ScanNode));
+	add_node(scan, options);
+	open_node(&scan->nodes[0]);
+	if (!find_cluster(scan, options))
+		return;
+
+	rexp_link_close(scan->nodes[0].link);
+	scan->nnodes = 0;
+	scan->nodes = palloc0(sizeof(ScanNode) * Max(scan->cluster->nnodes, 1));
+	node = *options;
+	for (int i = 0; i < scan->cluster->nnodes; i++)
+	{
+		node.host = scan->cluster->nodes[i].host;
+		node.port = scan->cluster->nodes[i].port;
+		add_node(scan, &node);
+		if (scan->cluster->nodes[i].slots > 0)
+			open_node(&scan->nodes[i]);
+	}
+}
+
+/* The next reply of a node, after what is left to be sent; or an error is raised. */
+static redisReply *
+receive(ScanNode *node)
+{
+	RexpError	error;
+	redisReply *reply = rexp_link_converse(node->link, &node->request, &node->sent,
+										   node->timeout, &error);
+
+	if (reply == NULL)
+		rexp_error_raise(&error);
+	return reply;
+}
+
+/*
+ * Keys
+ */
+
+static void
+request_page(RexpScan *scan, ScanNode *node, const char *cursor)
+{
+	const char *type = scan->options.type;
+
+	node->request.len = node->sent = 0;
+	rexp_resp_header(&node->request, '*', type != NULL ? 8 : 6);
+	rexp_resp_word(&node->request, "SCAN");
+	rexp_resp_word(&node->request, cursor);
+	rexp_resp_word(&node->request, "MATCH");
+	rexp_resp_word(&node->request, scan->options.pattern);
+	rexp_resp_word(&node->request, "COUNT");
+	rexp_resp_word(&node->request, SCAN_COUNT);
+	if (type != NULL)
+	{
+		rexp_resp_word(&node->request, "TYPE");
+		rexp_resp_word(&node->request, type);
+	}
+}
+
+static bytea *
+make_bytea(const char *bytes, size_t len)
+{
+	bytea	   *result = palloc(VARHDRSZ + len);
+
+	SET_VARSIZE(result, VARHDRSZ + len);
+	memcpy(VARDATA(result), bytes, len);
+	return result;
+}
+
+/* Put the keys of a page into the sort. */
+static void
+take_page(RexpScan *scan, const redisReply *keys)
+{
+	for (size_t i = 0; i < keys->elements; i++)
+	{
+		bytea	   *key = make_bytea(keys->element[i]->str, keys->element[i]->len);
+
+		tuplesort_putdatum(scan->sort, PointerGetDatum(key), false);
+		pfree(key);
+	}
+}
+
+/* Raise an error for what is no answer to SCAN. */
+static void
+check_page(const redisReply *reply)
+{
+	RexpError	error;
+
+	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+		reply->element[0]->type == REDIS_REPLY_STRING &&
+		reply->element[1]->type == REDIS_REPLY_ARRAY)
+		return;
+	if (reply->type == REDIS_REPLY_ERROR)
+		(void) rexp_answer_to(reply->str, reply->len, &error);
+	else
+		rexp_error_set(&error, ERRCODE_PROTOCOL_VIOLATION,
+					   "Redis gave no answer to SCAN that can be read");
+	rexp_error_raise(&error);
+}
+
+/*
+ * Take a page: ask for the one after it, if there is, and put its keys into the sort
+ * while Redis is at that one.  cursor is where it goes on, "0" at the end.
+ */
+static void
+handle_page(RexpScan *scan, ScanNode *node, const redisReply *reply, char *cursor,
+			size_t size)
+{
+	RexpError	error;
+
+	check_page(reply);
+	strlcpy(cursor, reply->element[0]->str, size);
+	if (strcmp(cursor, "0") != 0)
+	{
+		ssize_t		n;
+
+		request_page(scan, node, cursor);
+		n = rexp_link_send(node->link, node->request.data, node->request.len, &error);
+		if (n < 0)
+			rexp_error_raise(&error);
+		node->sent = n;
+	}
+	take_page(scan, reply->element[1]);
+}
+
+/* Wait for a page and take it; the reply is freed in any case. */
+static void
+read_page(RexpScan *scan, ScanNode *node, char *cursor, size_t size)
+{
+	redisReply *reply = receive(node);
+
+	PG_TRY();
+	{
+		handle_page(scan, node, reply, cursor, size);
+	}
+	PG_FINALLY();
+	{
+		freeReplyObject(reply);
+	}
+	PG_END_TRY();
+}
+
+/* Read all keys of a node. */
+static void
+scan_node(RexpScan *scan, ScanNode *node)
+{
+	char		cursor[32] = "0";
+
+	request_page(scan, node, cursor);
+	do
+	{
+		read_page(scan, node, cursor, sizeof(cursor));
+	} while (strcmp(cursor, "0") != 0);
+}
+
+/* The next key of the sort that differs from the last, palloc'd; NULL at the end. */
+static bytea *
+next_key(RexpScan *scan, const bytea *last)
+{
+	Datum		datum;
+
+	while (!scan->at_end && rexp_tuplesort_getdatum(scan->sort, &datum))
+	{
+		bytea	   *key = DatumGetByteaPP(datum);
+
+		if (last == NULL || VARSIZE_ANY_EXHDR(key) != VARSIZE_ANY_EXHDR(last) ||
+			memcmp(VARDATA_ANY(key), VARDATA_ANY(last), VARSIZE_ANY_EXHDR(key)) != 0)
+			return key;
+		pfree(key);
+	}
+	scan->at_end = true;
+	return NULL;
+}
+
+/*
+ * Values
+ */
+
+static void
+request_value(RexpScan *scan, ScanNode *node, const bytea *key)
+{
+	bool		json = scan->options.kind == REXP_SCAN_JSON;
+
+	rexp_resp_header(&node->request, '*', json ? 3 : 2);
+	rexp_resp_word(&node->request, json ? "JSON.GET" : "HGETALL");
+	rexp_resp_bulk(&node->request, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+	if (json)
+		rexp_resp_word(&node->request, scan->options.path);
+}
+
+/* The number of the node that has a key; an error if there is none. */
+static int
+node_of(const RexpScan *scan, const bytea *key)
+{
+	int			node;
+
+	if (scan->cluster == NULL)
+		return 0;
+	node = scan->cluster->owner[rexp_key_slot(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key))];
+	if (node < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
+				 errmsg("no node of the Redis Cluster has the slots of some keys")));
+	return node;
+}
+
+/* Fill a lot with the next keys, and ask for their values. */
+static void
+fill_lot(RexpScan *scan, Lot *lot)
+{
+	const bytea *last = scan->lot->nkeys > 0 ? scan->lot->keys[scan->lot->nkeys - 1] : NULL;
+
+	lot->nkeys = lot->used = 0;
+	while (lot->nkeys < LOT)
+	{
+		bytea	   *key = next_key(scan, last);
+
+		if (key == NULL)
+			break;
+		lot->keys[lot->nkeys] = key;
+		lot->nodes[lot->nkeys] = (int16) node_of(scan, key);
+		lot->nkeys++;
+		last = key;
+	}
+	if (scan->options.kind == REXP_SCAN_KEYS)
+		return;
+	for (int i = 0; i < lot->nkeys; i++)
+		request_value(scan, &scan->nodes[lot->nodes[i]], lot->keys[i]);
+	for (int i = 0; i < scan->nnodes; i++)
+	{
+		ScanNode	   *node = &scan->nodes[i];
+		RexpError	error;
+		ssize_t		n;
+
+		if (node->sent == node->request.len)
+			continue;
+		n = rexp_link_send(node->link, node->request.data + node->sent,
+						   node->request.len - node->sent, &error);
+		if (n < 0)
+			rexp_error_raise(&error);
+		node->sent += n;
+	}
+}
+
+/* The value of the next key of a lot, which is the caller's. */
+static redisReply *
+next_value(RexpScan *scan, Lot *lot)
+{
+	ScanNode	   *node = &scan->nodes[lot->nodes[lot->used]];
+	redisReply *reply = receive(node);
+
+	/* nothing is left of the requests: begin anew */
+	if (node->sent == node->request.len)
+		node->request.len = node->sent = 0;
+	return reply;
+}
+
+/* The lot is through: the next one takes its place. */
+static void
+turn_lots(RexpScan *scan)
+{
+	Lot		   *done = scan->lot;
+	bytea	   *last = done->nkeys > 0 ? done->keys[done->nkeys - 1] : NULL;
+
+	for (int i = 0; i + 1 < done->nkeys; i++)
+		pfree(done->keys[i]);
+	if (last != NULL)
+		pfree(last);
+	done->nkeys = 0;
+	scan->lot = scan->next;
+	scan->next = done;
+	fill_lot(scan, scan->next);
+}
+
+/*
+ * Rows
+ */
+
+/* A key as text; NULL if it is to be left out. */
+static char *
+key_text(const RexpScan *scan, const bytea *key)
+{
+	char	   *text = rexp_reply_text(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+
+	if (text == NULL && !scan->options.skip_invalid)
+	{
+		char		shown[128];
+
+		rexp_printable(shown, sizeof(shown), VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+		ereport(ERROR,
+				(errcode(ERRCODE_UNTRANSLATABLE_CHARACTER),
+				 errmsg("key \"%s\" is no text in the encoding of this database", shown),
+				 errhint("With skip_invalid => true such keys are left out.")));
+	}
+	return text;
+}
+
+/* The fields of a hash as an object, or false if there are none. */
+static bool
+hash_value(const redisReply *reply, StringInfo json)
+{
+	if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0)
+		return false;
+	appendStringInfoChar(json, '{');
+	for (size_t i = 0; i + 1 < reply->elements; i += 2)
+	{
+		if (i > 0)
+			appendStringInfoChar(json, ',');
+		rexp_reply_string(json, reply->element[i]->str, reply->element[i]->len);
+		appendStringInfoChar(json, ':');
+		rexp_reply_string(json, reply->element[i + 1]->str, reply->element[i + 1]->len);
+	}
+	appendStringInfoChar(json, '}');
+	return true;
+}
+
+/* The document, or false if there is none. */
+static bool
+json_value(const redisReply *reply, StringInfo json)
+{
+	char	   *text;
+
+	if (reply->type != REDIS_REPLY_STRING)
+		return false;
+	text = rexp_reply_text(reply->str, reply->len);
+	if (text == NULL)
+		return false;
+	appendStringInfoString(json, text);
+	return true;
+}
+
+/*
+ * rexp_scan_next
+ *	  The next key, and its value as Redis answers; NULL at the end, and *value is
+ *	  NULL if only keys are asked for.
+ *
+ * Both are good until the next call.
+ */
+const bytea *
+rexp_scan_next(RexpScan *scan, const redisReply **value)
+{
+	MemoryContext old = MemoryContextSwitchTo(scan->context);
+	Lot		   *lot;
+
+	CHECK_FOR_INTERRUPTS();
+	if (scan->lot->used == scan->lot->nkeys)
+		turn_lots(scan);
+	lot = scan->lot;
+	if (scan->value != NULL)
+		freeReplyObject(scan->value);
+	scan->value = NULL;
+	if (lot->nkeys > 0 && scan->options.kind != REXP_SCAN_KEYS)
+		scan->value = next_value(scan, lot);
+	*value = scan->value;
+	MemoryContextSwitchTo(old);
+	return lot->nkeys > 0 ? lot->keys[lot->used++] : NULL;
+}
+
+/* Let go of the sort; the rest goes with the memory context. */
+void
+rexp_scan_end(RexpScan *scan)
+{
+	tuplesort_end(scan->sort);
+}
+
+/*
+ * rexp_scan_begin
+ *	  Connect, read the keys, and be ready to hand them out, with all that it takes in
+ *	  the current memory context: its reset closes the connections.
+ */
+RexpScan *
+rexp_scan_begin(const RexpScanOptions *options)
+{
+	RexpScan	   *scan = palloc0(sizeof(RexpScan));
+
+	scan->options = *options;
+	scan->context = CurrentMemoryContext;
+	scan->callback.func = close_scan;
+	scan->callback.arg = scan;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, &scan->callback);
+
+	open_nodes(scan);
+	scan->sort = tuplesort_begin_datum(BYTEAOID, ByteaLessOperator, InvalidOid, false,
+									   work_mem, NULL, TUPLESORT_NONE);
+	for (int i = 0; i < scan->nnodes; i++)
+	{
+		if (rexp_link_is_open(scan->nodes[i].link))
+			scan_node(scan, &scan->nodes[i]);
+		scan->nodes[i].request.len = scan->nodes[i].sent = 0;
+	}
+	tuplesort_performsort(scan->sort);
+	scan->lot = palloc0(sizeof(Lot));
+	scan->next = palloc0(sizeof(Lot));
+	fill_lot(scan, scan->next);
+	return scan;
+}
+
+/*
+ * The value of a key as jsonb, or false if it is not there any more.  Errors that are
+ * no matter of this key are raised.
+ */
+static bool
+read_value(RexpScanKind kind, const redisReply *reply, Datum *value)
+{
+	StringInfoData json;
+	RexpError	error;
+
+	if (reply->type == REDIS_REPLY_ERROR)
+	{
+		/* another type by now is as good as gone */
+		(void) rexp_answer_to(reply->str, reply->len, &error);
+		if (error.sqlstate != ERRCODE_WRONG_OBJECT_TYPE)
+			rexp_error_raise(&error);
+		return false;
+	}
+	initStringInfo(&json);
+	if (kind == REXP_SCAN_JSON ? !json_value(reply, &json) : !hash_value(reply, &json))
+		return false;
+	*value = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
+	return true;
+}
+
+/* Go to the next row, in the current memory context.  False at the end. */
+static bool
+next_row(RexpScan *scan, char **key, Datum *value)
+{
+	const bytea *bytes;
+	const redisReply *reply;
+
+	while ((bytes = rexp_scan_next(scan, &reply)) != NULL)
+	{
+		if (reply != NULL && !read_value(scan->options.kind, reply, value))
+			continue;
+		*key = key_text(scan, bytes);
+		if (*key != NULL)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * rexp_scan
+ *	  A row for each call, as functions that return sets do it: (key), or (key,
+ *	  value).  The strings of the options lie in the current context.
+ */
+Datum
+rexp_scan(FunctionCallInfo fcinfo, const RexpScanOptions *options)
+{
+	FuncCallContext *call;
+	RexpScan	   *scan;
+	char	   *key;
+	Datum		value;
+
+	if (SRF_IS_FIRSTCALL())
+	{
+		MemoryContext old;
+		RexpScanOptions copy = *options;
+
+		call = SRF_FIRSTCALL_INIT();
+		old = MemoryContextSwitchTo(call->multi_call_memory_ctx);
+		copy.server = pstrdup(options->server);
+		copy.pattern = pstrdup(options->pattern);
+		copy.type = options->type ? pstrdup(options->type) : NULL;
+		copy.path = options->path ? pstrdup(options->path) : NULL;
+		if (options->kind != REXP_SCAN_KEYS)
+			(void) get_call_result_type(fcinfo, NULL, &call->tuple_desc);
+		call->user_fctx = rexp_scan_begin(&copy);
+		MemoryContextSwitchTo(old);
+	}
+	call = SRF_PERCALL_SETUP();
+	scan = call->user_fctx;
+	if (!next_row(scan, &key, &value))
+	{
+		rexp_scan_end(scan);
+		SRF_RETURN_DONE(call);
+	}
+	if (options->kind == REXP_SCAN_KEYS)
+		SRF_RETURN_NEXT(call, CStringGetTextDatum(key));
+	else
+	{
+		Datum		values[2] = {CStringGetTextDatum(key), value};
+		bool		nulls[2] = {false, false};
+
+		SRF_RETURN_NEXT(call, HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(call->tuple_desc),
+																 values, nulls)));
+	}
+}

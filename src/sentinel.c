@@ -1,0 +1,299 @@
+/*-------------------------------------------------------------------------
+ *
+ * sentinel.c
+ *	  Connecting to Redis, wherever it is.
+ *
+ * Sentinels watch a master and its replicas, and make a replica the master when
+ * it is gone (Redis manual, "High availability with Redis Sentinel" and "Sentinel
+ * client spec").  They are asked at each connect, one after the other, until one
+ * tells an address; and the server there must be a master by its own word.
+ *
+ * What is sent to Redis is not known here.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "sentinel.h"
+#include "utils/memutils.h"
+
+#define SENTINEL_PORT 26379
+
+/* One entry of the list of sentinels. */
+typedef struct Address
+{
+	char		host[256];
+	int			port;
+} Address;
+
+/*
+ * Read one entry, host, host:port or [address]:port, and go past the comma behind
+ * it.  False if it is none.
+ */
+static bool
+read_address(const char **at, Address *address)
+{
+	const char *from = *at + strspn(*at, " ");
+	size_t		len = strcspn(from, ",");
+	const char *end = from + len;
+	const char *colon;
+	char	   *past;
+	long		port = SENTINEL_PORT;
+
+	*at = *end == ',' ? end + 1 : end;
+	while (end > from && end[-1] == ' ')
+		end--;
+	if (from < end && *from == '[')
+	{
+		const char *bracket = memchr(from, ']', end - from);
+
+		if (bracket == NULL || (bracket + 1 < end && bracket[1] != ':'))
+			return false;
+		colon = bracket + 1 < end ? bracket + 1 : NULL;
+		from++;
+		len = bracket - from;
+	}
+	else
+	{
+		colon = memchr(from, ':', end - from);
+		len = (colon ? colon : end) - from;
+	}
+	if (colon != NULL)
+	{
+		port = strtol(colon + 1, &past, 10);
+		if (past != end || past == colon + 1 || port < 1 || port > 65535)
+			return false;
+	}
+	if (len == 0 || len >= sizeof(address->host))
+		return false;
+	memcpy(address->host, from, len);
+	address->host[len] = '\0';
+	address->port = (int) port;
+	return true;
+}
+
+/* Can the option be read? */
+bool
+rexp_sentinel_hosts_are_valid(const char *hosts)
+{
+	Address		address;
+
+	do
+	{
+		if (!read_address(&hosts, &address))
+			return false;
+	} while (*hosts != '\0');
+	return true;
+}
+
+/*
+ * Take the address from the reply: an array of host and port, or nil if the
+ * sentinel does not know the service.
+ */
+static RexpAnswer
+read_master(const redisReply *reply, const RexpLinkOptions *options,
+			Address *master, RexpError *error)
+{
+	if (reply->type == REDIS_REPLY_ERROR)
+	{
+		RexpAnswer	answer = rexp_answer_to(reply->str, reply->len, error);
+
+		if (answer == REXP_ANSWER_FATAL && error->sqlstate == ERRCODE_UNDEFINED_FUNCTION)
+			rexp_error_hint(error, "It is no sentinel. See the option \"sentinel_hosts\" of the foreign server.");
+
+		rexp_error_prefix(error, "could not ask the sentinel of Redis server \"%s\" at \"%s\", port %d: ",
+						  options->server, options->host, options->port);
+		return answer;
+	}
+	if (reply->type == REDIS_REPLY_NIL)
+	{
+		rexp_error_set(error, ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION,
+					   "the sentinel of Redis server \"%s\" at \"%s\", port %d knows no master named \"%s\"",
+					   options->server, options->host, options->port,
+					   options->sentinel_service);
+		rexp_error_hint(error, "See the option \"sentinel_service\" of the foreign server.");
+		return REXP_ANSWER_FATAL;
+	}
+	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+		reply->element[0]->type != REDIS_REPLY_STRING ||
+		reply->element[1]->type != REDIS_REPLY_STRING ||
+		strspn(reply->element[1]->str, "0123456789") != reply->element[1]->len ||
+		atoi(reply->element[1]->str) < 1 || atoi(reply->element[1]->str) > 65535 ||
+		reply->element[0]->len == 0 || reply->element[0]->str[0] == '/' ||
+		reply->element[0]->len >= sizeof(master->host))
+	{
+		rexp_error_set(error, ERRCODE_PROTOCOL_VIOLATION,
+					   "the sentinel of Redis server \"%s\" at \"%s\", port %d gave no address that can be read",
+					   options->server, options->host, options->port);
+		return REXP_ANSWER_FATAL;
+	}
+	strlcpy(master->host, reply->element[0]->str, sizeof(master->host));
+	master->port = atoi(reply->element[1]->str);
+	return REXP_ANSWER_DONE;
+}
+
+/* Replace words wherever they are in a text, as far as there is room. */
+static void
+replace_words(char *text, size_t size, const char *from, const char *to)
+{
+	char	   *at = text;
+
+	while ((at = strstr(at, from)) != NULL)
+	{
+		size_t		rest = strlen(at + strlen(from)) + 1;
+
+		if ((size_t) (at - text) + strlen(to) + rest > size)
+			return;
+		memmove(at + strlen(to), at + strlen(from), rest);
+		memcpy(at, to, strlen(to));
+		at += strlen(to);
+	}
+}
+
+/* The link's errors and hints are of Redis and its options: speak of the sentinel's. */
+static void
+speak_of_sentinel(RexpError *error)
+{
+	static const char *const hints[][2] = {
+		{"host and port of the foreign server", "the option \"sentinel_hosts\" of the foreign server"},
+		{"See that Redis runs", "See that a sentinel runs"},
+		{"where Redis speaks TLS", "where the sentinel speaks TLS"},
+		{"If Redis speaks TLS", "If the sentinel speaks TLS"},
+		{"\"tls", "\"sentinel_tls"},
+		{"username and password", "sentinel_username and sentinel_password"},
+		{"(username '...', password '...')", "(sentinel_username '...', sentinel_password '...')"}
+	};
+
+	replace_words(error->message, sizeof(error->message), " Redis server \"",
+				  " the sentinel of Redis server \"");
+	for (size_t i = 0; i < lengthof(hints); i++)
+		replace_words(error->hint, sizeof(error->hint), hints[i][0], hints[i][1]);
+}
+
+/* Ask for the master over a connection that is there. */
+static RexpAnswer
+ask_over(RexpLink *link, const RexpLinkOptions *options, Address *master,
+		 RexpError *error)
+{
+	RexpBuffer	request;
+	redisReply *reply;
+	RexpAnswer	answer;
+
+	rexp_buffer_init(&request, 128);
+	rexp_resp_header(&request, '*', 3);
+	rexp_resp_word(&request, "SENTINEL");
+	rexp_resp_word(&request, "GET-MASTER-ADDR-BY-NAME");
+	rexp_resp_word(&request, options->sentinel_service);
+	reply = rexp_link_exchange(link, &request, options->connect_timeout, error);
+	if (reply == NULL)
+		return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
+			REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
+	answer = read_master(reply, options, master, error);
+	freeReplyObject(reply);
+	return answer;
+}
+
+/* Ask one sentinel, over a connection for this one question. */
+static RexpAnswer
+ask_sentinel(const RexpLinkOptions *options, Address *master, RexpError *error)
+{
+	RexpLink   *link = rexp_link_create(options, true);
+	volatile RexpAnswer answer = REXP_ANSWER_RECONNECT;
+
+	PG_TRY();
+	{
+		answer = rexp_link_connect(link, error);
+		if (answer != REXP_ANSWER_DONE)
+			speak_of_sentinel(error);
+		else
+			answer = ask_over(link, options, master, error);
+	}
+	PG_FINALLY();
+	{
+		rexp_link_close(link);
+	}
+	PG_END_TRY();
+	return answer;
+}
+
+/*
+ * Ask the sentinels one after the other.  A refusal is one only if none of them
+ * can be asked later with another result.
+ */
+static RexpAnswer
+find_master(const RexpLinkOptions *options, Address *master, RexpError *error)
+{
+	const char *at = options->sentinel_hosts;
+	RexpAnswer	worst = REXP_ANSWER_FATAL;
+
+	do
+	{
+		RexpLinkOptions sentinel = *options;
+		Address		address;
+		RexpAnswer	answer;
+
+		if (!read_address(&at, &address))
+			continue;
+		sentinel.host = address.host;
+		sentinel.port = address.port;
+		sentinel.db = 0;
+		sentinel.username = options->sentinel_username;
+		sentinel.password = options->sentinel_password;
+		sentinel.tls = options->sentinel_tls;
+		sentinel.client_name = "";
+		answer = ask_sentinel(&sentinel, master, error);
+		if (answer == REXP_ANSWER_DONE)
+			return answer;
+		if (answer != REXP_ANSWER_FATAL)
+			worst = REXP_ANSWER_RECONNECT;
+	} while (*at != '\0');
+	return worst;
+}
+
+/*
+ * rexp_connect
+ *	  rexp_link_connect() to where Redis is now.
+ *
+ * With sentinels, the link is led to the master that they tell.  Waits, and serves
+ * interrupts.  What is needed meanwhile is palloc'd in a context of its own.
+ */
+RexpAnswer
+rexp_connect(RexpLink *link, RexpError *error)
+{
+	const RexpLinkOptions *options = rexp_link_options_of(link);
+	MemoryContext scratch;
+	MemoryContext old;
+	Address		master;
+	RexpAnswer	answer;
+
+	if (options->sentinel_hosts == NULL)
+		return rexp_link_connect(link, error);
+
+	scratch = AllocSetContextCreate(CurrentMemoryContext, "redis_export sentinel",
+									ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(scratch);
+	answer = find_master(options, &master, error);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(scratch);
+	if (answer != REXP_ANSWER_DONE)
+		return answer;
+
+	rexp_link_close(link);
+	rexp_link_set_address(link, master.host, master.port);
+	answer = rexp_link_connect(link, error);
+	if (answer == REXP_ANSWER_DONE && rexp_link_server_info(link)->is_replica)
+	{
+		rexp_error_set(error, ERRCODE_READ_ONLY_SQL_TRANSACTION,
+					   "the Redis at \"%s\", port %d, which sentinels call the master, is a replica",
+					   master.host, master.port);
+		rexp_link_close(link);
+		answer = REXP_ANSWER_RECONNECT;
+	}
+
+	/* it may be another one the next time */
+	if (answer == REXP_ANSWER_FATAL &&
+		error->sqlstate == ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION)
+		answer = REXP_ANSWER_RECONNECT;
+	return answer;
+}
