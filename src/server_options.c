@@ -175,7 +175,8 @@ option_number(const Option *option, const char *text)
 
 	errno = 0;
 	number = strtod(text, &end);
-	if (end == text || *end != '\0' || errno != 0 || !(number >= option->least) ||
+	if (end == text || *end != '\0' || errno != 0 ||
+		strspn(text, "+-.0123456789eE") != strlen(text) || !(number >= option->least) ||
 		number > option->most ||
 		(option->kind == OPTION_INTEGER && number != (int) number))
 		refuse_value(option->name, text,

@@ -172,7 +172,7 @@ subtest 'options' => sub {
 			$bad = 1 if !$known || ($name eq 'host' && $value eq '') || ($name eq 'client_name' && $value =~ /[^!-~]/);
 			next unless $known && $range{$name};
 			$bad = 1 if $value =~ /e-\d{3}/;    # too small for a number
-			my $number = $value =~ /^\s*[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+)\z/a ? $value + 0 : $value =~ /^\s*\+?(0x[0-9a-f]+)\z/i ? hex $1 : undef;
+			my $number = $value =~ /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?\z/ai ? $value + 0 : undef;
 			$bad = 1 if !defined $number || $number < $range{$name}[0] || $number > $range{$name}[1] || ($name =~ /^(?:port|db)\z/ && $number != int $number);
 		}
 		my $good = $bad ? $results[$n] =~ /^(?:HV00D|HV024) (?:invalid option|invalid value for option) / : $results[$n] =~ /^ok /;
