@@ -202,6 +202,14 @@ rexp_cluster_refresh(RexpCluster *cluster, RexpLink *link, int timeout,
 			REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
 	if (reply->type == REDIS_REPLY_ERROR)
 		answer = rexp_answer_to(reply->str, reply->len, error);
+	else if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 0)
+	{
+		/* it was taken out of its cluster, or is in none yet */
+		rexp_error_set(error, ERRCODE_CANNOT_CONNECT_NOW,
+					   "the Redis at \"%s\", port %d knows no slots of its cluster",
+					   rexp_link_host(link), rexp_link_port(link));
+		answer = REXP_ANSWER_LATER;
+	}
 	else if (!read_slots(cluster, reply, rexp_link_host(link)))
 	{
 		rexp_error_set(error, ERRCODE_PROTOCOL_VIOLATION,

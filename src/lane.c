@@ -1037,6 +1037,12 @@ rexp_lane_work(RexpLane *lane)
 			step_connect(lane);
 			return true;
 		case REXP_FLOW_OPEN:
+			/* who asked something over it in between may have lost it */
+			if (!rexp_link_is_open(lane->link))
+			{
+				lane->flow = REXP_FLOW_CONNECT;
+				return true;
+			}
 			return exchange(lane);
 		case REXP_FLOW_DRAIN:
 			if (lane->window.outstanding > 0 || lane->window.send_offset > 0)

@@ -70,7 +70,7 @@ struct RexpLane
 	RexpError	block_error;	/* of the block being answered; sqlstate 0:
 								 * none so far */
 	RexpAnswer	block_answer;	/* what that error calls for */
-	char		block_text[128];	/* and its first words */
+	char		block_text[320];	/* and its first words */
 	bool		reconnect;		/* after DRAIN */
 	bool		moved;			/* a slot has: no back-off after DRAIN */
 	bool		alone;			/* one block at a time, until one goes well */

@@ -925,7 +925,8 @@ end_old_connection(RexpLink *link, const char *old_run_id, RexpError *error)
 	const char *const kill_old[] = {"CLIENT", "KILL", "ID", number};
 
 	snprintf(number, sizeof(number), INT64_FORMAT, link->client_id);
-	if (link->client_id != 0 && strcmp(old_run_id, link->info.run_id) == 0)
+	if (link->client_id != 0 && old_run_id[0] != '\0' &&
+		strcmp(old_run_id, link->info.run_id) == 0)
 		(void) call(link, lengthof(kill_old), kill_old, error);
 	link->client_id = 0;
 	if (rexp_link_is_open(link) &&

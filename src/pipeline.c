@@ -70,6 +70,7 @@ struct RexpPipeline
 	RexpLane   *homeless;		/* rows whose slots no node has */
 	RexpLane  **home;			/* by slot: the lane that holds its rows */
 	RexpLink   *control;		/* that asks for the map when no lane can */
+	unsigned int turn;			/* which lane is the first in the next step */
 	RexpWaiter *waiter;
 	RexpBuffer	scratch;		/* the row at hand, until its key is known */
 	TimestampTz nodes_shown;
@@ -276,7 +277,7 @@ share_memory(RexpPipeline *p)
 		lane->window.bytes_most = each;
 }
 
-/* Ask this link, if it is of use.  True if the map is known then. */
+/* Ask over this link.  True if the map is known then. */
 static bool
 ask_for_map(RexpPipeline *p, RexpLink *link, RexpError *error)
 {
@@ -428,20 +429,55 @@ redirect(void *arg, RexpLane *lane, RexpAnswer answer, const char *text,
 }
 
 /*
- * enter_cluster
- *	  The host of the options is a node of a cluster: make lanes for all.  False if
- *	  there is no map to be had; the job has failed then.
+ * first_map
+ *	  The host of the options is a node of a cluster: ask for its map, again and again
+ *	  while Redis is away.  False if the job has failed.
  */
+static bool
+first_map(RexpPipeline *p, RexpCluster *cluster)
+{
+	RexpLane   *lane = p->single;
+	RexpError	error;
+
+	while (!has_failed(p))
+	{
+		RexpAnswer	answer;
+
+		if (lane->flow != REXP_FLOW_OPEN)
+		{
+			(void) step(p, true);
+			continue;
+		}
+		answer = rexp_cluster_refresh(cluster, lane->link, MAP_TIMEOUT, &error);
+		if (answer == REXP_ANSWER_DONE)
+			return true;
+		rexp_error_prefix(&error, "could not ask for the nodes of the cluster: ");
+		if (answer == REXP_ANSWER_LATER || answer == REXP_ANSWER_RECONNECT ||
+			answer == REXP_ANSWER_CLUSTER_DOWN)
+			rexp_lane_wait_for_node(lane, &error, answer == REXP_ANSWER_RECONNECT);
+		else
+			rexp_ledger_stop(&p->traffic.ledger, &error);
+	}
+	return false;
+}
+
+/* Make lanes for all nodes of the cluster.  False if the job has failed. */
 static bool
 enter_cluster(RexpPipeline *p)
 {
 	MemoryContext old = MemoryContextSwitchTo(p->context);
 	RexpLinkOptions options = p->link_options;
-	RexpError	error;
+	RexpCluster *cluster = rexp_cluster_create();
 	uint32	   *pending = palloc0(sizeof(uint32) * REXP_SLOTS);
 
+	if (!first_map(p, cluster))
+	{
+		MemoryContextSwitchTo(old);
+		return false;
+	}
+	rexp_lane_settled(p->single);
 	options.connect_timeout = Min(options.connect_timeout, MAP_TIMEOUT);
-	p->cluster = rexp_cluster_create();
+	p->cluster = cluster;
 	p->control = rexp_link_create(&options, false);
 	p->waiter = rexp_waiter_create();
 	p->home = palloc0(sizeof(RexpLane *) * REXP_SLOTS);
@@ -452,12 +488,7 @@ enter_cluster(RexpPipeline *p)
 	p->traffic.arg = p;
 	MemoryContextSwitchTo(old);
 
-	if (!ask_for_map(p, p->single->link, &error))
-	{
-		rexp_error_prefix(&error, "could not ask for the nodes of the cluster: ");
-		rexp_ledger_stop(&p->traffic.ledger, &error);
-		return false;
-	}
+	share_memory(p);
 	for (int i = 0; i < p->cluster->nnodes; i++)
 	{
 		if (p->cluster->nodes[i].slots > 0)
@@ -538,15 +569,23 @@ step(RexpPipeline *p, bool may_wait)
 {
 	bool		active = false;
 	TimestampTz away = may_wait ? 0 : GetCurrentTimestamp() - p->attended_at;
-	int			at = -1;
 	RexpLane   *lane;
 
 	p->traffic.may_wait = may_wait;
 	p->traffic.options.rate = rexp_progress_rate(p->traffic.ledger.progress);
 	if (p->cluster != NULL)
 		note_old_batches(p, GetCurrentTimestamp());
-	while ((lane = next_lane(p, &at)) != NULL)
+	/* each is the first at times, as the first has the best of a rate */
+	p->turn++;
+	for (int i = 0; i <= p->nlanes; i++)
 	{
+		int			number = (p->turn + i) % (p->nlanes + 1);
+
+		lane = p->cluster == NULL ? p->single :
+			number == p->nlanes ? p->homeless : p->lanes[number];
+		if (lane == NULL)
+			continue;
+
 		/* the time that the query took is none that Redis let us wait */
 		lane->waiting_since += away;
 		if (has_failed(p))

@@ -226,7 +226,7 @@ subtest 'a node is added, and taken out again' => sub {
 	$bare->forget($new);
 	RedisExport::Raw->new($new)->command('CLUSTER', 'RESET');
 	my $before = job($node, $id)->{rows_written};
-	is($bare->raw($_)->command('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes') > 0, 1, 'connections are lost, so that the map is asked for') for $second, $third;
+	is($bare->raw($_)->command('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes') > 0, 1, 'connections are lost, so that the map is asked for') for $first, $second, $third;
 	until_written($node, $id, $before + 300);
 	is(job($node, $id)->{finished_at}, undef, 'all that was while it ran');
 	done_ok($node, $id, 4000);
