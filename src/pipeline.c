@@ -557,6 +557,20 @@ note_old_batches(RexpPipeline *p, TimestampTz now)
 	}
 }
 
+/* The lane that is at this place in this step; NULL if there is none. */
+static RexpLane *
+lane_in_turn(RexpPipeline *p, int place)
+{
+	int			nnodes;
+
+	if (p->cluster == NULL)
+		return place == 0 ? p->single : NULL;
+	nnodes = Min(p->cluster->nnodes, p->nlanes);
+	if (place < nnodes)
+		return p->lanes[(p->turn + place) % nnodes];
+	return place == nnodes ? p->homeless : NULL;
+}
+
 /*
  * step
  *	  Do with each lane what can be done, and wait if that is nothing.
@@ -577,12 +591,8 @@ step(RexpPipeline *p, bool may_wait)
 		note_old_batches(p, GetCurrentTimestamp());
 	/* each is the first at times, as the first has the best of a rate */
 	p->turn++;
-	for (int i = 0; i <= p->nlanes; i++)
+	for (int i = 0; (lane = lane_in_turn(p, i)) != NULL || i < p->nlanes; i++)
 	{
-		int			number = (p->turn + i) % (p->nlanes + 1);
-
-		lane = p->cluster == NULL ? p->single :
-			number == p->nlanes ? p->homeless : p->lanes[number];
 		if (lane == NULL)
 			continue;
 
