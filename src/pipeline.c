@@ -906,8 +906,6 @@ meet_new_masters(RexpPipeline *p)
 {
 	RexpError	ignored;
 
-	if (!ask_anyone_for_map(p, &ignored))
-		return;
 	for (int i = 0; i < p->cluster->nnodes; i++)
 	{
 		RexpLane   *lane = p->cluster->nodes[i].slots > 0 ? lane_of(p, i) : NULL;
@@ -926,6 +924,9 @@ look_at_servers(RexpPipeline *p)
 	int			at = -1;
 	RexpLane   *lane;
 
+	/* slots may have moved of which there were no rows */
+	if (p->cluster != NULL)
+		(void) refresh_map(p, p->homeless, &ignored);
 	if (p->traffic.lost)
 		meet_new_masters(p);
 	while ((lane = next_lane(p, &at)) != NULL)

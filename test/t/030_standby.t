@@ -237,7 +237,7 @@ subtest 'a restart of the replica' => sub {
 	my $other = start_job($replica, 'SELECT id FROM numbers', 'q:#{id}', batch => 20, rate => 200);
 	until_written($replica, $_, 20) for $id, $other;
 	$replica->restart('fast');
-	like(($session->wait)[1], qr/terminating connection due to administrator command/, 'who waits is told');
+	like(($session->wait)[1], qr/terminating (?:connection|background worker "redis_export worker") due to administrator command/, 'who waits is told');
 	$session->quit;
 	my $log = slurp_file($replica->logfile);
 	for my $case ([ $id, 'p:*' ], [ $other, 'q:*' ])
