@@ -18,6 +18,7 @@ $$ SELECT string_agg(CASE WHEN t BETWEEN 90 AND 100 THEN 'soon' WHEN t BETWEEN 9
    FROM generate_series(1, 3) AS i, LATERAL (SELECT redis_command('redis', 'TTL', 'e:' || i)::int) AS _ (t) $$;
 CREATE FUNCTION keep() RETURNS void LANGUAGE sql AS $$ SELECT redis_command('redis', 'EXPIRE', 'e:' || i, '1000') FROM generate_series(1, 3) AS i $$;
 -- documents: any type of number, and the column is no part of the value
+SELECT redis_command('redis', 'FLUSHALL');
 SELECT state FROM redis_json_export('SELECT id, ''x'' AS v FROM timed', 'e:#{id}', value => '*');
 SELECT FROM keep();
 SELECT state FROM redis_json_export('SELECT id, ''x'' AS v, seconds FROM timed', 'e:#{id}', value => '*', ttl_column => 'seconds');
