@@ -20,10 +20,10 @@
 #include "source.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 
 typedef struct Preview
 {
+	const RexpJob *job;
 	RexpEncoder *encoder;
 	ReturnSetInfo *result;
 	MemoryContext row_context;
@@ -167,8 +167,10 @@ take_row(TupleTableSlot *slot, void *arg)
 
 /* Run the query for its first rows. */
 static void
-run_query(Preview *preview, const RexpJob *job)
+run_query(void *arg)
 {
+	Preview    *preview = arg;
+	const RexpJob *job = preview->job;
 	RexpSource *source;
 
 	XactReadOnly = true;
@@ -189,8 +191,6 @@ run_query(Preview *preview, const RexpJob *job)
 void
 rexp_preview(const RexpJob *job, int64 rows, FunctionCallInfo fcinfo)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
 	Preview		preview = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -198,32 +198,13 @@ rexp_preview(const RexpJob *job, int64 rows, FunctionCallInfo fcinfo)
 	(void) rexp_encoder_create(&job->encoding, rexp_source_check(job->query));
 
 	preview.result = (ReturnSetInfo *) fcinfo->resultinfo;
+	preview.job = job;
 	preview.rows = rows;
-	preview.row_context = AllocSetContextCreate(context, "redis_export preview",
+	preview.row_context = AllocSetContextCreate(CurrentMemoryContext,
+												"redis_export preview",
 												ALLOCSET_DEFAULT_SIZES);
 	rexp_buffer_init(&preview.out, 8192);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		run_query(&preview, job);
-	}
-	PG_CATCH();
-	{
-		ErrorData  *edata;
-
-		MemoryContextSwitchTo(context);
-		edata = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		ReThrowError(edata);
-	}
-	PG_END_TRY();
-	RollbackAndReleaseCurrentSubTransaction();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
+	rexp_and_roll_back(run_query, &preview);
 	MemoryContextDelete(preview.row_context);
 }

@@ -227,32 +227,24 @@ prepare(const char *query)
 }
 
 /*
- * rexp_source_check
- *	  Parse a query, raise an error unless it can be exported, and return the
- *	  columns of its result, palloc'd in the current context.
+ * rexp_and_roll_back
+ *	  Do some work in a subtransaction that is then rolled back, however the work
+ *	  ends, so that nothing is left of it: no locks, and no writes.
  *
- * It is done in a subtransaction that is then rolled back: otherwise this
- * transaction would keep the locks of parsing until its end, while the export
- * may wait behind somebody who waits for them.
+ * It begins in the current memory context, which outlives it.  Its errors are
+ * raised again.
  */
-TupleDesc
-rexp_source_check(const char *query)
+void
+rexp_and_roll_back(void (*work) (void *arg), void *arg)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	TupleDesc	desc;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		TupleDesc	found;
-
-		SPI_connect();
-		found = check_plan(prepare(query));
-		MemoryContextSwitchTo(context);
-		desc = CreateTupleDescCopy(found);
-		SPI_finish();
+		work(arg);
 	}
 	PG_CATCH();
 	{
@@ -270,7 +262,44 @@ rexp_source_check(const char *query)
 	RollbackAndReleaseCurrentSubTransaction();
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
-	return desc;
+}
+
+/* What a check is given, and what it finds. */
+typedef struct Check
+{
+	const char *query;
+	TupleDesc	desc;
+} Check;
+
+static void
+check_query(void *arg)
+{
+	Check	   *check = arg;
+	MemoryContext context = CurrentMemoryContext;
+	TupleDesc	found;
+
+	SPI_connect();
+	found = check_plan(prepare(check->query));
+	MemoryContextSwitchTo(context);
+	check->desc = CreateTupleDescCopy(found);
+	SPI_finish();
+}
+
+/*
+ * rexp_source_check
+ *	  Parse a query, raise an error unless it can be exported, and return the
+ *	  columns of its result, palloc'd in the current context.
+ *
+ * Of parsing, this transaction would keep the locks until its end otherwise, while
+ * the export may wait behind somebody who waits for them.
+ */
+TupleDesc
+rexp_source_check(const char *query)
+{
+	Check		check = {query, NULL};
+
+	rexp_and_roll_back(check_query, &check);
+	return check.desc;
 }
 
 /*

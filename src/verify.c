@@ -485,8 +485,10 @@ compare(Verify *verify)
 
 /* Do it all, in a context whose reset lets go of all. */
 static void
-run(Verify *verify)
+run(void *arg)
 {
+	Verify	   *verify = arg;
+
 	XactReadOnly = true;
 	verify->owner = CurrentResourceOwner;
 	begin_sort(verify);
@@ -522,7 +524,6 @@ Datum
 rexp_verify(const RexpJob *job, int examples, FunctionCallInfo fcinfo)
 {
 	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
 	MemoryContext scratch = AllocSetContextCreate(context, "redis_export verify",
 												  ALLOCSET_DEFAULT_SIZES);
 	Verify	   *verify;
@@ -545,29 +546,9 @@ rexp_verify(const RexpJob *job, int examples, FunctionCallInfo fcinfo)
 												ALLOCSET_DEFAULT_SIZES);
 	rexp_buffer_init(&verify->out, 8192);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(scratch);
-	PG_TRY();
-	{
-		run(verify);
-	}
-	PG_CATCH();
-	{
-		ErrorData  *edata;
-
-		MemoryContextSwitchTo(context);
-		edata = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		MemoryContextDelete(scratch);
-		CurrentResourceOwner = owner;
-		ReThrowError(edata);
-	}
-	PG_END_TRY();
-	RollbackAndReleaseCurrentSubTransaction();
+	/* after an error, scratch goes with the context that it is in */
+	rexp_and_roll_back(run, verify);
 	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
 
 	values[0] = Int64GetDatum(verify->expected);
 	for (int i = 0; i < FINDINGS; i++)
