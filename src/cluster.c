@@ -198,8 +198,7 @@ rexp_cluster_refresh(RexpCluster *cluster, RexpLink *link, int timeout,
 	reply = rexp_link_ask(link, &request, timeout, error);
 	rexp_buffer_free(&request);
 	if (reply == NULL)
-		return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
-			REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
+		return rexp_link_failure(error);
 	if (reply->type == REDIS_REPLY_ERROR)
 		answer = rexp_answer_to(reply->str, reply->len, error);
 	else if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 0)

@@ -35,15 +35,8 @@ leave_out_excluded(List *exclude, TupleDesc desc, bool *left_out)
 	foreach(cell, exclude)
 	{
 		const char *name = lfirst(cell);
-		int			attno = rexp_find_column(desc, name);
+		int			attno = rexp_need_column(desc, name, "exclude");
 
-		if (attno == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("exclude names column \"%s\", which the query does not return",
-							name),
-					 errhint("The query returns %s. Names are compared exactly, case included.",
-							 rexp_column_list(desc))));
 		left_out[attno - 1] = true;
 	}
 }

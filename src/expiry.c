@@ -51,14 +51,7 @@ rexp_expiry_column_create(const char *name, TupleDesc desc)
 	RexpExpiryColumn *column = palloc0(sizeof(RexpExpiryColumn));
 
 	column->name = pstrdup(name);
-	column->attno = rexp_find_column(desc, name);
-	if (column->attno == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_COLUMN),
-				 errmsg("ttl_column names column \"%s\", which the query does not return",
-						name),
-				 errhint("The query returns %s. Names are compared exactly, case included.",
-						 rexp_column_list(desc))));
+	column->attno = rexp_need_column(desc, name, "ttl_column");
 	column->type = getBaseType(TupleDescAttr(desc, column->attno - 1)->atttypid);
 	switch (column->type)
 	{

@@ -815,8 +815,7 @@ call(RexpLink *link, int nwords, const char *const *words, RexpError *error)
 	rexp_buffer_free(&request);
 
 	if (tree == NULL)
-		return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
-			REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
+		return rexp_link_failure(error);
 	if (link->keep_trees)
 	{
 		if (tree->type == REDIS_REPLY_ERROR)
@@ -993,8 +992,7 @@ handshake(RexpLink *link, RexpError *error)
 		(void) call(link, 3, words, error);
 	}
 	if (answer == REXP_ANSWER_DONE && !rexp_link_is_open(link))
-		return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
-			REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
+		return rexp_link_failure(error);
 	return answer;
 }
 

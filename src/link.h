@@ -93,6 +93,15 @@ extern uint64 rexp_link_connection(const RexpLink *link);
 extern uint32 rexp_link_events(const RexpLink *link, bool until_writable);
 extern int	rexp_link_timeout(const RexpLink *link);
 extern const RexpServerInfo *rexp_link_server_info(const RexpLink *link);
+
+/* A conversation has ended with this error: what is to be done?  No RESP stays none. */
+static inline RexpAnswer
+rexp_link_failure(const RexpError *error)
+{
+	return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
+		REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
+}
+
 extern bool rexp_link_refresh_info(RexpLink *link, RexpError *error);
 
 extern ssize_t rexp_link_send(RexpLink *link, const char *bytes, size_t len,

@@ -91,8 +91,7 @@ rexp_index_look(RexpLink *link, const char *name, RexpIndexInfo *info,
 	reply = rexp_link_ask(link, &request, rexp_link_timeout(link), error);
 	rexp_buffer_free(&request);
 	if (reply == NULL)
-		return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
-			REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
+		return rexp_link_failure(error);
 	if (reply->type == REDIS_REPLY_ERROR)
 		answer = rexp_answer_to(reply->str, reply->len, error);
 	else

@@ -187,8 +187,7 @@ ask_over(RexpLink *link, const RexpLinkOptions *options, Address *master,
 	rexp_resp_word(&request, options->sentinel_service);
 	reply = rexp_link_exchange(link, &request, options->connect_timeout, error);
 	if (reply == NULL)
-		return error->sqlstate == ERRCODE_PROTOCOL_VIOLATION ?
-			REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
+		return rexp_link_failure(error);
 	answer = read_master(reply, options, master, error);
 	freeReplyObject(reply);
 	return answer;

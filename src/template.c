@@ -42,6 +42,22 @@ rexp_column_list(TupleDesc desc)
 	return list.data;
 }
 
+/* The number of a column that must be there; "what" names it, in the error. */
+int
+rexp_need_column(TupleDesc desc, const char *name, const char *what)
+{
+	int			attno = rexp_find_column(desc, name);
+
+	if (attno == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_COLUMN),
+				 errmsg("%s names column \"%s\", which the query does not return",
+						what, name),
+				 errhint("The query returns %s. Names are compared exactly, case included.",
+						 rexp_column_list(desc))));
+	return attno;
+}
+
 bool
 rexp_template_uses(const RexpTemplate *template, int attno)
 {
@@ -115,14 +131,7 @@ rexp_template_parse(const char *source, const char *what, TupleDesc desc)
 					 errdetail("The template is \"%s\".", source),
 					 errhint("Write #{column} for a column's value, or ##{ for the characters #{ themselves.")));
 		name = pnstrdup(at + 2, end - at - 2);
-		attno = rexp_find_column(desc, name);
-		if (attno == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_COLUMN),
-					 errmsg("%s names column \"%s\", which the query does not return",
-							what, name),
-					 errhint("The query returns %s. Names are compared exactly, case included.",
-							 rexp_column_list(desc))));
+		attno = rexp_need_column(desc, name, what);
 		add_literal(template, literal.data, literal.len);
 		resetStringInfo(&literal);
 		template->pieces[template->npieces].attno = attno;
