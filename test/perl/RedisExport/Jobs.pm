@@ -64,12 +64,21 @@ sub session_poll
 	die "never true: $query\n";
 }
 
+# One that stays is shown: what it waits for, as PostgreSQL and the kernel see it, and its connections.
 sub no_worker_left
 {
 	my ($node) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return ok(poll_until($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'redis_export worker'}),
-		'no worker is left');
+	my $worker = q{FROM pg_stat_activity WHERE backend_type = 'redis_export worker'};
+	my $none = eval { poll_until($node, "SELECT count(*) = 0 $worker") };
+	return ok(1, 'no worker is left') if $none;
+	note($node->safe_psql('postgres', "SELECT row_to_json(a) FROM (SELECT * $worker) AS a"));
+	note($node->safe_psql('postgres', 'SELECT row_to_json(p) FROM redis_export_progress AS p ORDER BY job DESC LIMIT 3'));
+	for my $pid (split /\n/, $node->safe_psql('postgres', "SELECT pid $worker"))
+	{
+		note(`for f in status wchan syscall stack; do echo "-- \$f"; cat /proc/$pid/\$f; done; ls -l /proc/$pid/fd; gdb -batch -p $pid -ex bt 2>&1`);
+	}
+	return ok(0, 'no worker is left');
 }
 
 # Waits for the job's end, and looks at everything that must then be so: state, error, ledger, no worker, and in Redis as many
