@@ -29,9 +29,11 @@ CREATE FUNCTION redis_export_jobs(
 	OUT rows_estimated bigint,
 	OUT rows_read bigint,
 	OUT rows_written bigint,
+	OUT rows_unchanged bigint,
 	OUT rows_failed bigint,
 	OUT rows_skipped bigint,
 	OUT rows_in_doubt bigint,
+	OUT rows_pruned bigint,
 	OUT bytes_sent bigint,
 	OUT reconnects bigint,
 	OUT redis_restarts bigint,
@@ -116,12 +118,18 @@ CREATE FUNCTION redis_json_export(
 	retry_timeout interval DEFAULT '5 min',
 	wait_replicas int DEFAULT 0,
 	wait_index text DEFAULT NULL,
+	changed_only boolean DEFAULT false,
+	prune boolean DEFAULT false,
+	prune_limit float8 DEFAULT 0.1,
+	watermark_column name DEFAULT NULL,
+	mark text DEFAULT NULL,
+	overlap interval DEFAULT '5 min',
 	wait boolean DEFAULT true)
 RETURNS redis_export_progress
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION redis_json_export(text, text, int, name, name, text, text[], boolean, interval, name, int, text, bigint, interval, int, text, boolean) IS
+COMMENT ON FUNCTION redis_json_export IS
 'export the rows of a query to Redis, one JSON.SET or JSON.MERGE a row';
 
 CREATE FUNCTION redis_hash_export(
@@ -139,12 +147,18 @@ CREATE FUNCTION redis_hash_export(
 	retry_timeout interval DEFAULT '5 min',
 	wait_replicas int DEFAULT 0,
 	wait_index text DEFAULT NULL,
+	changed_only boolean DEFAULT false,
+	prune boolean DEFAULT false,
+	prune_limit float8 DEFAULT 0.1,
+	watermark_column name DEFAULT NULL,
+	mark text DEFAULT NULL,
+	overlap interval DEFAULT '5 min',
 	wait boolean DEFAULT true)
 RETURNS redis_export_progress
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION redis_hash_export(text, text, int, name, text[], boolean, interval, name, int, text, bigint, interval, int, text, boolean) IS
+COMMENT ON FUNCTION redis_hash_export IS
 'export the rows of a query to Redis, one HSET a row';
 
 CREATE FUNCTION redis_command_export(
@@ -161,12 +175,15 @@ CREATE FUNCTION redis_command_export(
 	retry_timeout interval DEFAULT '5 min',
 	wait_replicas int DEFAULT 0,
 	wait_index text DEFAULT NULL,
+	watermark_column name DEFAULT NULL,
+	mark text DEFAULT NULL,
+	overlap interval DEFAULT '5 min',
 	wait boolean DEFAULT true)
 RETURNS redis_export_progress
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION redis_command_export(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean) IS
+COMMENT ON FUNCTION redis_command_export IS
 'send one command to Redis for each row of a query';
 
 CREATE FUNCTION redis_export_preview(
@@ -187,6 +204,12 @@ CREATE FUNCTION redis_export_preview(
 	retry_timeout interval DEFAULT '5 min',
 	wait_replicas int DEFAULT 0,
 	wait_index text DEFAULT NULL,
+	changed_only boolean DEFAULT false,
+	prune boolean DEFAULT false,
+	prune_limit float8 DEFAULT 0.1,
+	watermark_column name DEFAULT NULL,
+	mark text DEFAULT NULL,
+	overlap interval DEFAULT '5 min',
 	wait boolean DEFAULT true,
 	type text DEFAULT 'json',
 	rows int DEFAULT 5)
@@ -197,7 +220,7 @@ RETURNS TABLE (
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION redis_export_preview(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, text, int) IS
+COMMENT ON FUNCTION redis_export_preview(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, boolean, float8, name, text, interval, boolean, text, int) IS
 'the commands that an export of documents or hashes would send for its first rows';
 
 CREATE FUNCTION redis_export_preview(
@@ -214,6 +237,9 @@ CREATE FUNCTION redis_export_preview(
 	retry_timeout interval DEFAULT '5 min',
 	wait_replicas int DEFAULT 0,
 	wait_index text DEFAULT NULL,
+	watermark_column name DEFAULT NULL,
+	mark text DEFAULT NULL,
+	overlap interval DEFAULT '5 min',
 	wait boolean DEFAULT true,
 	rows int DEFAULT 5)
 RETURNS TABLE (
@@ -223,7 +249,7 @@ RETURNS TABLE (
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION redis_export_preview(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean, int) IS
+COMMENT ON FUNCTION redis_export_preview(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, name, text, interval, boolean, int) IS
 'the commands that redis_command_export would send for its first rows';
 
 CREATE FUNCTION redis_export_verify(
@@ -244,6 +270,12 @@ CREATE FUNCTION redis_export_verify(
 	retry_timeout interval DEFAULT '5 min',
 	wait_replicas int DEFAULT 0,
 	wait_index text DEFAULT NULL,
+	changed_only boolean DEFAULT false,
+	prune boolean DEFAULT false,
+	prune_limit float8 DEFAULT 0.1,
+	watermark_column name DEFAULT NULL,
+	mark text DEFAULT NULL,
+	overlap interval DEFAULT '5 min',
 	wait boolean DEFAULT true,
 	type text DEFAULT 'json',
 	examples int DEFAULT 10,
@@ -258,7 +290,7 @@ RETURNS record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION redis_export_verify(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, text, int) IS
+COMMENT ON FUNCTION redis_export_verify IS
 'compare what Redis holds with what an export of documents or hashes would write';
 
 CREATE FUNCTION redis_export_wait(job bigint, timeout interval DEFAULT NULL)
@@ -336,12 +368,12 @@ COMMENT ON FUNCTION redis_hash_scan(name, text, boolean) IS
 
 -- What writes to Redis, or stops who does, is for whom it is granted to
 
-REVOKE ALL ON FUNCTION redis_json_export(text, text, int, name, name, text, text[], boolean, interval, name, int, text, bigint, interval, int, text, boolean) FROM PUBLIC;
-REVOKE ALL ON FUNCTION redis_hash_export(text, text, int, name, text[], boolean, interval, name, int, text, bigint, interval, int, text, boolean) FROM PUBLIC;
-REVOKE ALL ON FUNCTION redis_command_export(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean) FROM PUBLIC;
-REVOKE ALL ON FUNCTION redis_export_preview(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, text, int) FROM PUBLIC;
-REVOKE ALL ON FUNCTION redis_export_preview(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean, int) FROM PUBLIC;
-REVOKE ALL ON FUNCTION redis_export_verify(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, text, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_json_export FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_hash_export FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_command_export FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_preview(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, boolean, float8, name, text, interval, boolean, text, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_preview(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, name, text, interval, boolean, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_verify FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_failures(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_wait(bigint, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_cancel(bigint) FROM PUBLIC;

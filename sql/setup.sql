@@ -24,8 +24,8 @@ END
 $$;
 
 -- What all users may call, and what has to be granted
-SELECT p.oid::regprocedure AS function,
+SELECT p.proname AS function,
 	coalesce((SELECT bool_or(a.grantee = 0) FROM aclexplode(p.proacl) AS a), true) AS public
 FROM pg_proc AS p JOIN pg_depend AS d ON d.objid = p.oid AND d.deptype = 'e'
 JOIN pg_extension AS e ON e.oid = d.refobjid AND e.extname = 'redis_export'
-ORDER BY p.oid::regprocedure::text COLLATE "C";
+ORDER BY p.proname, p.pronargs;

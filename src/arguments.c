@@ -259,6 +259,82 @@ encoding_arguments(RexpArguments *arguments, RexpExportKind kind,
 }
 
 /*
+ * rexp_refuse_partial
+ *	  Raise an error if an export does not write whole values, which can be compared;
+ *	  "by" tells who wants to.
+ */
+void
+rexp_refuse_partial(const RexpJob *job, const char *by)
+{
+	if (job->encoding.kind == REXP_EXPORT_JSON &&
+		(job->encoding.merge || strcmp(job->encoding.path, "$") != 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("%s cannot be used for parts of documents", by),
+				 errdetail("With %s an export does not write whole documents.",
+						   job->encoding.merge ? "merge" : "a path other than $")));
+}
+
+/* changed_only, prune and prune_limit. */
+static void
+difference_arguments(RexpArguments *arguments, RexpJob *job)
+{
+	job->pipeline.changed_only = flag_of(arguments, "changed_only");
+	job->prune = flag_of(arguments, "prune");
+	if (job->pipeline.changed_only)
+		rexp_refuse_partial(job, "changed_only");
+	if (!job->prune)
+		return;
+	job->prune_limit = DatumGetFloat8(value_of(arguments, "prune_limit"));
+	if (!(job->prune_limit >= 0 && job->prune_limit <= 1))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"prune_limit\" of the %s is out of range: %g",
+						arguments->whose, job->prune_limit),
+				 errhint("It is the share of the keys that may go, from 0 to 1.")));
+	if (strncmp(job->encoding.key_template, "#{", 2) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("prune requires a key template that begins with a literal"),
+				 errdetail("Keys of others might match \"%s\".", job->encoding.key_template),
+				 errhint("Begin all keys with a prefix of their own, as in 'appointment:#{id}'.")));
+}
+
+/* watermark_column, mark and overlap. */
+static void
+watermark_arguments(RexpArguments *arguments, RexpJob *job)
+{
+	const Interval *overlap;
+
+	job->watermark_column = string_or_null(arguments, "watermark_column");
+	job->mark = string_or_null(arguments, "mark");
+	if (job->watermark_column == NULL && job->mark == NULL)
+		return;
+	if (job->watermark_column == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("mark requires watermark_column")));
+	if (job->mark == NULL || job->mark[0] == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("watermark_column requires mark"),
+				 errhint("It is the name under which Redis keeps how far the export got, as in mark => 'appointments'.")));
+	if (job->prune)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("prune and watermark_column cannot be used together"),
+				 errdetail("With watermark_column an export does not read all rows, so it cannot tell which keys have none."),
+				 errhint("Prune in an export of its own, without watermark_column and with changed_only.")));
+	overlap = DatumGetIntervalP(value_of(arguments, "overlap"));
+	if (!(rexp_interval_milliseconds(overlap) >= 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"overlap\" of the %s must not be negative",
+						arguments->whose)));
+	job->overlap = *overlap;
+}
+
+/*
  * rexp_export_arguments
  *	  The arguments of an export, or of its preview.  Strings lie in the current
  *	  context.  Raises an error for one that cannot be.
@@ -273,6 +349,9 @@ rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind, RexpJob *jo
 	job->server = string_of(arguments, "server");
 	encoding_arguments(arguments, kind, &job->encoding);
 	expiry_arguments(arguments, job);
+	if (kind != REXP_EXPORT_COMMAND)
+		difference_arguments(arguments, job);
+	watermark_arguments(arguments, job);
 
 	/* a row of nulls deletes its key, which an earlier row's expiry must find */
 	job->pipeline.expiries_differ |= job->encoding.replace && job->pipeline.expire;
@@ -315,19 +394,6 @@ rexp_preview_kind(RexpArguments *arguments)
 				 errmsg("%s requires type => 'json'",
 						not_of_hashes[is_given(arguments, not_of_hashes[0]) ? 0 : 1])));
 	return kind;
-}
-
-/* Raise an error if an export does not write whole values, which can be compared. */
-void
-rexp_refuse_partial(const RexpJob *job)
-{
-	if (job->encoding.kind == REXP_EXPORT_JSON &&
-		(job->encoding.merge || strcmp(job->encoding.path, "$") != 0))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot verify parts of documents"),
-				 errdetail("With %s an export does not write whole documents.",
-						   job->encoding.merge ? "merge" : "a path other than $")));
 }
 
 /* The arguments of a scan, in the current memory context. */

@@ -29,7 +29,7 @@ extern int	rexp_rate_argument(RexpArguments *arguments);
 extern RexpExportKind rexp_preview_kind(RexpArguments *arguments);
 extern void rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind,
 								  RexpJob *job);
-extern void rexp_refuse_partial(const RexpJob *job);
+extern void rexp_refuse_partial(const RexpJob *job, const char *by);
 extern void rexp_scan_arguments(RexpArguments *arguments, RexpScanKind kind,
 								RexpScanOptions *options);
 

@@ -18,6 +18,7 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "job.h"
+#include "ledger.h"
 #include "miscadmin.h"
 #include "payload.h"
 #include "pgstat.h"
@@ -250,7 +251,7 @@ report(const RexpJobStatus *status)
 
 	initStringInfo(&text);
 	appendStringInfo(&text, "export job " INT64_FORMAT ": " INT64_FORMAT,
-					 status->job, status->counters.rows_written);
+					 status->job, rexp_rows_held(&status->counters));
 	if (status->rows_estimated > 0)
 		appendStringInfo(&text, " of about " INT64_FORMAT, status->rows_estimated);
 	appendStringInfoString(&text, " rows");
@@ -336,16 +337,10 @@ tell_end(const RexpJobStatus *status)
 	if (status->state != REXP_STATE_DONE)
 	{
 		RexpError	error = status->error;
-		char		skipped[48] = "";
-		char		ledger[256];
+		char	   *ledger = psprintf("Export job " INT64_FORMAT ": " INT64_FORMAT " rows read, %s.",
+									  status->job, counters->rows_read,
+									  rexp_ledger_text(counters, "written"));
 
-		if (counters->rows_skipped > 0)
-			snprintf(skipped, sizeof(skipped), ", " INT64_FORMAT " skipped",
-					 counters->rows_skipped);
-		snprintf(ledger, sizeof(ledger),
-				 "Export job " INT64_FORMAT ": " INT64_FORMAT " rows read, " INT64_FORMAT " written, " INT64_FORMAT " failed%s, " INT64_FORMAT " in doubt.",
-				 status->job, counters->rows_read, counters->rows_written,
-				 counters->rows_failed, skipped, counters->rows_in_doubt);
 		if (error.detail[0] != '\0')
 		{
 			char		detail[REXP_DETAIL_SIZE];

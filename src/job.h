@@ -8,6 +8,7 @@
 #ifndef REDIS_EXPORT_JOB_H
 #define REDIS_EXPORT_JOB_H
 
+#include "datatype/timestamp.h"
 #include "encode.h"
 #include "pipeline.h"
 #include "progress.h"
@@ -19,6 +20,11 @@ typedef struct RexpJob
 	const char *server;
 	RexpEncoding encoding;
 	RexpPipelineOptions pipeline;
+	bool		prune;			/* delete keys that no row has ... */
+	double		prune_limit;	/* ... unless more than this share of them */
+	const char *watermark_column;	/* rows above the mark only, or NULL */
+	const char *mark;			/* its name, with watermark_column */
+	Interval	overlap;		/* taken off the mark */
 	const char *wait_index;		/* name of an index, in UTF-8, or NULL */
 	bool		wait;
 } RexpJob;

@@ -296,10 +296,10 @@ advance(RexpLane *lane)
 }
 
 /* What an error says, which differs in a cluster and without one. */
-static RexpAnswer
-judge_error(RexpLane *lane, const RexpReply *reply, RexpError *error)
+RexpAnswer
+rexp_lane_judge_error(const RexpLane *lane, const char *text, size_t len, RexpError *error)
 {
-	RexpAnswer	answer = rexp_answer_to(reply->text, reply->len, error);
+	RexpAnswer	answer = rexp_answer_to(text, len, error);
 	bool		cluster = lane->traffic->redirect != NULL;
 
 	/* what it tells to do is done */
@@ -332,7 +332,7 @@ judge(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
 			return REXP_ANSWER_DONE;
 		if (reply->type == REXP_REPLY_ERROR)
 		{
-			RexpAnswer	answer = judge_error(lane, reply, error);
+			RexpAnswer	answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
 
 			/* it is no row's fault: a replica, say, takes no WAIT */
 			return answer == REXP_ANSWER_ROW ? REXP_ANSWER_RECONNECT : answer;
@@ -349,7 +349,7 @@ judge(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
 		return REXP_ANSWER_DONE;
 	}
 	if (reply->type == REXP_REPLY_ERROR)
-		return judge_error(lane, reply, error);
+		return rexp_lane_judge_error(lane, reply->text, reply->len, error);
 	if (flight->kind == REXP_FLIGHT_WRITES && reply->type == REXP_REPLY_NIL &&
 		lane->traffic->options.verb.nil != REXP_NIL_IS_FINE)
 	{
@@ -552,7 +552,7 @@ take_replies(RexpLane *lane, RexpError *error)
 {
 	RexpReply	reply;
 	const RexpCounters *counters = &lane->traffic->ledger.counters;
-	int64		settled = counters->rows_written + counters->rows_failed;
+	int64		settled = rexp_rows_held(counters) + counters->rows_failed;
 	int			found;
 
 	while ((found = rexp_link_next_reply(lane->link, &reply, error)) > 0)
@@ -570,7 +570,7 @@ take_replies(RexpLane *lane, RexpError *error)
 			return false;
 		}
 	}
-	if (counters->rows_written + counters->rows_failed != settled)
+	if (rexp_rows_held(counters) + counters->rows_failed != settled)
 		lane->waiting_since = GetCurrentTimestamp();
 	if (found < 0)
 	{
@@ -971,7 +971,7 @@ step_backoff(RexpLane *lane)
 	if (lane->flow == REXP_FLOW_STOP || lane->flow == REXP_FLOW_CLOSED)
 		return true;
 	if (rexp_lane_has_rows(lane) || lane->traffic->redirect == NULL ||
-		lane->traffic->indexing)
+		lane->traffic->asking)
 	{
 		if (now - lane->waiting_since >= lane->traffic->options.retry_timeout * 1000)
 		{

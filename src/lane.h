@@ -37,6 +37,7 @@ typedef struct RexpTraffic
 	int			retrying;		/* lanes that are in trouble */
 	bool		finishing;
 	bool		indexing;
+	bool		asking;			/* something is asked for by itself */
 	bool		lost;			/* a connection was, in a cluster */
 	int			moves;			/* DRAINs for slots that moved, since a row was
 								 * written anywhere */
@@ -94,6 +95,8 @@ struct RexpLane
 
 extern RexpLane *rexp_lane_create(RexpTraffic *traffic, RexpLink *link);
 extern bool rexp_lane_work(RexpLane *lane);
+extern RexpAnswer rexp_lane_judge_error(const RexpLane *lane, const char *text,
+										size_t len, RexpError *error);
 extern long rexp_lane_wait_time(RexpLane *lane, TimestampTz now);
 extern bool rexp_lane_wants_to_send(RexpLane *lane);
 extern bool rexp_lane_queue(RexpLane *lane);

@@ -11,6 +11,7 @@
 #include "postgres.h"
 
 #include "ledger.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 
 /* The job has failed; the first error counts. */
@@ -70,7 +71,35 @@ rexp_ledger_publish(RexpLedger *ledger, int with_redis)
 	RexpCounters *counters = &ledger->counters;
 
 	counters->rows_in_doubt = Min(with_redis, counters->rows_read -
-								  counters->rows_written - counters->rows_failed -
+								  rexp_rows_held(counters) - counters->rows_failed -
 								  counters->rows_skipped);
 	rexp_progress_counters(ledger->progress, counters);
+}
+
+/* One part of the text below, if it is of interest. */
+static void
+append_part(StringInfo out, int64 rows, const char *what, bool always)
+{
+	if (rows > 0 || always)
+		appendStringInfo(out, "%s" INT64_FORMAT " %s", out->len > 0 ? ", " : "", rows, what);
+}
+
+/*
+ * rexp_ledger_text
+ *	  What has become of the rows, in words; palloc'd.  "written" is what the first
+ *	  of them is called.
+ */
+char *
+rexp_ledger_text(const RexpCounters *counters, const char *written)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	append_part(&text, counters->rows_written, written, true);
+	append_part(&text, counters->rows_unchanged, "unchanged", false);
+	append_part(&text, counters->rows_failed, "failed", true);
+	append_part(&text, counters->rows_skipped, "skipped", false);
+	append_part(&text, counters->rows_in_doubt, "in doubt", true);
+	append_part(&text, counters->rows_pruned, "pruned", false);
+	return text.data;
 }

@@ -30,5 +30,6 @@ extern void rexp_ledger_failed_row(RexpLedger *ledger, int64 number,
 								   const char *key, size_t key_len,
 								   const RexpError *reason);
 extern void rexp_ledger_publish(RexpLedger *ledger, int with_redis);
+extern char *rexp_ledger_text(const RexpCounters *counters, const char *written);
 
 #endif							/* REDIS_EXPORT_LEDGER_H */

@@ -962,12 +962,12 @@ rexp_pipeline_finish(RexpPipeline *p)
 }
 
 /*
- * The index
+ * Commands by themselves
  */
 
-/* Any node can tell of an index. */
+/* Who can be asked for anything: the one Redis, or a node that is there. */
 static RexpLane *
-index_lane(RexpPipeline *p)
+any_lane(RexpPipeline *p)
 {
 	int			at = -1;
 	RexpLane   *lane;
@@ -986,6 +986,110 @@ index_lane(RexpPipeline *p)
 	return any;
 }
 
+/* The lane for a command by itself, with this key or, for NULL, with none. */
+static RexpLane *
+lane_for_key(RexpPipeline *p, const char *key, size_t key_len)
+{
+	if (p->cluster == NULL || key == NULL)
+		return any_lane(p);
+	return lane_of(p, p->cluster->owner[rexp_key_slot(key, key_len)]);
+}
+
+/* What was asked for was not answered: go back to wait for a node. */
+static void
+ask_again_later(RexpPipeline *p, RexpLane *lane, RexpAnswer answer, const RexpError *why)
+{
+	RexpError	ignored;
+
+	if (answer == REXP_ANSWER_MOVED)
+		(void) refresh_map(p, lane, &ignored);
+	rexp_lane_wait_for_node(lane, why, answer == REXP_ANSWER_RECONNECT);
+}
+
+/*
+ * ask_once
+ *	  One attempt to have a command answered.  NULL if it was not.
+ */
+static redisReply *
+ask_once(RexpPipeline *p, RexpLane *lane, const RexpBuffer *request, const char *failing)
+{
+	RexpError	error;
+	RexpAnswer	answer;
+	redisReply *reply = rexp_link_ask(lane->link, request, rexp_link_timeout(lane->link),
+									  &error);
+
+	if (reply == NULL)
+		answer = rexp_link_failure(&error);
+	else if (reply->type == REDIS_REPLY_ERROR)
+		answer = rexp_lane_judge_error(lane, reply->str, reply->len, &error);
+	else
+		answer = REXP_ANSWER_DONE;
+	if (answer == REXP_ANSWER_DONE || answer == REXP_ANSWER_ROW)
+		return reply;
+
+	if (reply != NULL)
+		freeReplyObject(reply);
+	rexp_error_prefix(&error, "%s: ", failing);
+	if (answer == REXP_ANSWER_FATAL)
+		rexp_ledger_stop(&p->traffic.ledger, &error);
+	else
+		ask_again_later(p, lane, answer, &error);
+	return NULL;
+}
+
+/*
+ * rexp_pipeline_ask
+ *	  Have one command answered, by the node that has the key (NULL: by any), again
+ *	  and again while Redis is away.
+ *
+ * To be called when there are no rows.  Returns the reply, which is the caller's to
+ * free, and may be an error of the command's own; or NULL if the job has failed, with
+ * an error that begins with "failing".
+ */
+redisReply *
+rexp_pipeline_ask(RexpPipeline *p, const RexpBuffer *request, const char *key,
+				  size_t key_len, const char *failing)
+{
+	redisReply *reply = NULL;
+	RexpError	error;
+	RexpLane   *lane;
+	int			at = -1;
+
+	p->traffic.asking = true;
+	while ((lane = next_lane(p, &at)) != NULL)
+		lane->waiting_since = GetCurrentTimestamp();
+	while (reply == NULL && !has_failed(p))
+	{
+		lane = lane_for_key(p, key, key_len);
+		if (lane == p->homeless && lane->flow == REXP_FLOW_IDLE)
+		{
+			rexp_error_set(&error, ERRCODE_CANNOT_CONNECT_NOW,
+						   "%s: no node of the Redis Cluster has the slot of key \"%s\"",
+						   failing, key);
+			rexp_lane_wait_for_node(lane, &error, false);
+		}
+		if (lane->flow == REXP_FLOW_IDLE)
+			lane->flow = REXP_FLOW_CONNECT;
+		if (lane->flow != REXP_FLOW_OPEN)
+			(void) step(p, true);
+		else
+			reply = ask_once(p, lane, request, failing);
+		if (reply != NULL)
+		{
+			lane->waiting_since = p->attended_at = GetCurrentTimestamp();
+			rexp_lane_settled(lane);
+		}
+	}
+	p->traffic.asking = false;
+	if (reply == NULL)
+		(void) wind_up(p);
+	return reply;
+}
+
+/*
+ * The index
+ */
+
 /* Show the ledger as it stands, with nothing on its way. */
 static void
 publish(RexpPipeline *p)
@@ -993,42 +1097,33 @@ publish(RexpPipeline *p)
 	rexp_ledger_publish(&p->traffic.ledger, 0);
 }
 
-/* Ask for the index, again and again while Redis is away.  False on failure. */
+/* Ask for the index.  False if the job has failed. */
 static bool
 look_at_index(RexpPipeline *p, RexpIndexInfo *info)
 {
+	RexpBuffer	request;
 	RexpError	error;
+	redisReply *reply;
+	char		failing[REXP_MESSAGE_SIZE];
 
-	while (!has_failed(p))
+	snprintf(failing, sizeof(failing), "could not look at index \"%s\"", p->index);
+	rexp_buffer_init(&request, 128);
+	rexp_index_request(p->index, &request);
+	reply = rexp_pipeline_ask(p, &request, NULL, 0, failing);
+	rexp_buffer_free(&request);
+	if (reply == NULL)
+		return false;
+	if (reply->type != REDIS_REPLY_ERROR)
 	{
-		RexpAnswer	answer;
-		RexpLane   *lane;
-
-		lane = index_lane(p);
-		if (lane->flow != REXP_FLOW_OPEN)
-		{
-			if (lane->flow == REXP_FLOW_IDLE)
-				lane->flow = REXP_FLOW_CONNECT;
-			(void) step(p, true);
-			continue;
-		}
-		answer = rexp_index_look(lane->link, p->index, info, &error);
-		if (answer == REXP_ANSWER_DONE)
-		{
-			lane->waiting_since = p->attended_at = GetCurrentTimestamp();
-			return true;
-		}
-		if (answer == REXP_ANSWER_LATER || answer == REXP_ANSWER_RECONNECT ||
-			answer == REXP_ANSWER_CLUSTER_DOWN)
-			rexp_lane_wait_for_node(lane, &error, answer == REXP_ANSWER_RECONNECT);
-		else
-		{
-			rexp_error_prefix(&error, "could not look at index \"%s\": ", p->index);
-			if (answer == REXP_ANSWER_ROW)
-				rexp_error_hint(&error, "wait_index names an index that is there. Create it before the export, with FT.CREATE.");
-			rexp_ledger_stop(&p->traffic.ledger, &error);
-		}
+		rexp_index_read(reply, info);
+		freeReplyObject(reply);
+		return true;
 	}
+	(void) rexp_answer_to(reply->str, reply->len, &error);
+	freeReplyObject(reply);
+	rexp_error_prefix(&error, "%s: ", failing);
+	rexp_error_hint(&error, "wait_index names an index that is there. Create it before the export, with FT.CREATE.");
+	rexp_ledger_stop(&p->traffic.ledger, &error);
 	return wind_up(p);
 }
 
@@ -1074,7 +1169,6 @@ rexp_pipeline_wait_index(RexpPipeline *p)
 		/* an index that was made anew counts from zero */
 		p->traffic.ledger.counters.index_failures += more >= 0 ? more : info.failures;
 		p->index_base = info.failures;
-		rexp_lane_settled(index_lane(p));
 		publish(p);
 		if (more != 0 && p->traffic.ledger.counters.index_failures > 0)
 		{
@@ -1085,7 +1179,7 @@ rexp_pipeline_wait_index(RexpPipeline *p)
 		}
 		if (info.complete)
 			return true;
-		rexp_link_wait(index_lane(p)->link, false, INDEX_INTERVAL);
+		rexp_link_wait(any_lane(p)->link, false, INDEX_INTERVAL);
 	}
 	return false;
 }

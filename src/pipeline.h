@@ -9,6 +9,7 @@
 #define REDIS_EXPORT_PIPELINE_H
 
 #include "block.h"
+#include "compat.h"
 #include "link.h"
 #include "progress.h"
 #include "verb.h"
@@ -25,6 +26,7 @@ typedef struct RexpPipelineOptions
 	int			wait_replicas;	/* that must have a row before it counts */
 	bool		expire;			/* rows may have an expiry, ... */
 	bool		expiries_differ;	/* ... and not all the same */
+	bool		changed_only;	/* rows that Redis has are not written */
 	RexpVerb	verb;			/* of the commands */
 } RexpPipelineOptions;
 
@@ -41,6 +43,9 @@ extern bool rexp_pipeline_row_reject(RexpPipeline *pipeline,
 									 const RexpError *error);
 extern bool rexp_pipeline_row_skip(RexpPipeline *pipeline);
 extern bool rexp_pipeline_finish(RexpPipeline *pipeline);
+extern redisReply *rexp_pipeline_ask(RexpPipeline *pipeline, const RexpBuffer *request,
+									 const char *key, size_t key_len,
+									 const char *failing);
 extern bool rexp_pipeline_watch_index(RexpPipeline *pipeline, const char *index);
 extern bool rexp_pipeline_wait_index(RexpPipeline *pipeline);
 extern void rexp_pipeline_drain(RexpPipeline *pipeline, int milliseconds);

@@ -37,7 +37,7 @@
 #include "utils/timestamp.h"
 
 /* Another layout of the segment is another name. */
-#define SEGMENT_NAME "redis_export 3"
+#define SEGMENT_NAME "redis_export 4"
 #define SLOTS 128
 
 #define QUERY_SIZE 4096
@@ -50,7 +50,7 @@
 typedef struct Sample
 {
 	TimestampTz at;
-	int64		written;
+	int64		held;			/* rows that Redis had */
 } Sample;
 
 typedef struct Slot
@@ -129,7 +129,7 @@ const char *
 rexp_state_name(RexpState state)
 {
 	static const char *const names[] = {
-		"starting", "running", "retrying", "finishing", "indexing", "done", "failed", "canceled"
+		"starting", "running", "retrying", "finishing", "pruning", "indexing", "done", "failed", "canceled"
 	};
 
 	return names[state];
@@ -345,7 +345,7 @@ rexp_progress_counters(RexpProgress *progress, const RexpCounters *counters)
 	{
 		memmove(slot->samples, slot->samples + 1, sizeof(Sample) * (SAMPLES - 1));
 		slot->samples[SAMPLES - 1].at = now;
-		slot->samples[SAMPLES - 1].written = counters->rows_written;
+		slot->samples[SAMPLES - 1].held = rexp_rows_held(counters);
 	}
 	SpinLockRelease(&slot->mutex);
 }
@@ -453,12 +453,12 @@ copy_slot(Slot *slot, RexpJobStatus *status)
 	if (oldest.at == 0 || rexp_state_is_final(status->state))
 	{
 		oldest.at = status->started_at;
-		oldest.written = 0;
+		oldest.held = 0;
 	}
 	until = rexp_state_is_final(status->state) ? status->finished_at :
 		GetCurrentTimestamp();
 	status->rate = until > oldest.at ?
-		(status->counters.rows_written - oldest.written) * 1e6 / (until - oldest.at) : 0;
+		(rexp_rows_held(&status->counters) - oldest.held) * 1e6 / (until - oldest.at) : 0;
 }
 
 /* Copy the slot of a job; false if there is none any more. */
@@ -531,7 +531,7 @@ rexp_progress_set_rate(int64 job, int rate)
 static int64
 rows_settled(const RexpCounters *counters)
 {
-	return counters->rows_written + counters->rows_failed + counters->rows_skipped;
+	return rexp_rows_held(counters) + counters->rows_failed + counters->rows_skipped;
 }
 
 /* How far, in per cent; NaN if unknown. */
@@ -567,7 +567,7 @@ may_see(Oid owner)
 		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 }
 
-#define COLUMNS 27
+#define COLUMNS 29
 
 /* A line of the view. */
 static void
@@ -614,9 +614,11 @@ fill_row(const RexpJobStatus *status, Datum *values, bool *nulls)
 	SET_IF(status->rows_estimated >= 0, Int64GetDatum(status->rows_estimated));
 	SET(Int64GetDatum(counters->rows_read));
 	SET(Int64GetDatum(counters->rows_written));
+	SET(Int64GetDatum(counters->rows_unchanged));
 	SET(Int64GetDatum(counters->rows_failed));
 	SET(Int64GetDatum(counters->rows_skipped));
 	SET(Int64GetDatum(counters->rows_in_doubt));
+	SET(Int64GetDatum(counters->rows_pruned));
 	SET(Int64GetDatum(counters->bytes_sent));
 	SET(Int64GetDatum(counters->reconnects));
 	SET(Int64GetDatum(counters->redis_restarts));

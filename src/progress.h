@@ -24,6 +24,7 @@ typedef enum RexpState
 	REXP_STATE_RUNNING,
 	REXP_STATE_RETRYING,		/* Redis is away, or refuses for the moment */
 	REXP_STATE_FINISHING,		/* all rows are read, answers are awaited */
+	REXP_STATE_PRUNING,			/* Redis has all rows, and keys too many */
 	REXP_STATE_INDEXING,		/* Redis has all rows, its index not yet */
 	REXP_STATE_DONE,
 	REXP_STATE_FAILED,
@@ -45,16 +46,18 @@ rexp_state_after(const RexpError *error)
 }
 
 /*
- * The ledger.  When a job has ended, rows_read = rows_written + rows_failed +
- * rows_skipped + rows_in_doubt.
+ * The ledger.  When a job has ended, rows_read = rows_written + rows_unchanged +
+ * rows_failed + rows_skipped + rows_in_doubt.
  */
 typedef struct RexpCounters
 {
 	int64		rows_read;
 	int64		rows_written;	/* acknowledged, each row once */
+	int64		rows_unchanged; /* not written, since Redis has them */
 	int64		rows_failed;
 	int64		rows_skipped;	/* left out for a null, as asked for */
 	int64		rows_in_doubt;	/* sent and not answered */
+	int64		rows_pruned;	/* keys deleted that no row has */
 	int64		bytes_sent;
 	int64		reconnects;
 	int64		redis_restarts;
@@ -65,6 +68,13 @@ typedef struct RexpCounters
 	bool		has_index;		/* an index is looked at: */
 	int64		index_failures; /* attempts to index that it refused since */
 } RexpCounters;
+
+/* Rows that Redis has: those that it had already included. */
+static inline int64
+rexp_rows_held(const RexpCounters *counters)
+{
+	return counters->rows_written + counters->rows_unchanged;
+}
 
 /* What does not change while a job runs. */
 typedef struct RexpJobInfo

@@ -135,7 +135,7 @@ redis_export_verify(PG_FUNCTION_ARGS)
 	rexp_arguments_init(&arguments, fcinfo);
 	kind = rexp_preview_kind(&arguments);
 	rexp_export_arguments(&arguments, kind, &job);
-	rexp_refuse_partial(&job);
+	rexp_refuse_partial(&job, "redis_export_verify");
 	examples = (int) rexp_integer_argument(&arguments, "examples", 0, 100000);
 	PG_RETURN_DATUM(rexp_verify(&job, examples, fcinfo));
 }

@@ -15,7 +15,7 @@
  */
 #include "postgres.h"
 
-#include "compat.h"
+#include "error.h"
 #include "search_index.h"
 
 /* The value of that name in a list, or NULL. */
@@ -55,8 +55,18 @@ copy_text(const redisReply *value, char *dest, size_t size)
 		rexp_printable(dest, size, value->str, value->len);
 }
 
-static void
-read_info(const redisReply *reply, RexpIndexInfo *info)
+/* What is asked of the index with this name, which is in UTF-8. */
+void
+rexp_index_request(const char *name, RexpBuffer *request)
+{
+	rexp_resp_header(request, '*', 2);
+	rexp_resp_word(request, "FT.INFO");
+	rexp_resp_word(request, name);
+}
+
+/* What it says of itself. */
+void
+rexp_index_read(const redisReply *reply, RexpIndexInfo *info)
 {
 	const redisReply *errors = find_value(reply, "Index Errors");
 
@@ -67,35 +77,4 @@ read_info(const redisReply *reply, RexpIndexInfo *info)
 			  sizeof(info->last_error));
 	copy_text(find_value(errors, "last indexing error key"), info->last_key,
 			  sizeof(info->last_key));
-}
-
-/*
- * rexp_index_look
- *	  Ask how far the index is.
- *
- * Returns DONE, what an error reply means, or RECONNECT after a loss of the
- * connection, with *error.  Nothing else must be on its way.  Serves interrupts.
- */
-RexpAnswer
-rexp_index_look(RexpLink *link, const char *name, RexpIndexInfo *info,
-				RexpError *error)
-{
-	RexpBuffer	request;
-	redisReply *reply;
-	RexpAnswer	answer = REXP_ANSWER_DONE;
-
-	rexp_buffer_init(&request, 128);
-	rexp_resp_header(&request, '*', 2);
-	rexp_resp_word(&request, "FT.INFO");
-	rexp_resp_word(&request, name);
-	reply = rexp_link_ask(link, &request, rexp_link_timeout(link), error);
-	rexp_buffer_free(&request);
-	if (reply == NULL)
-		return rexp_link_failure(error);
-	if (reply->type == REDIS_REPLY_ERROR)
-		answer = rexp_answer_to(reply->str, reply->len, error);
-	else
-		read_info(reply, info);
-	freeReplyObject(reply);
-	return answer;
 }

@@ -8,7 +8,8 @@
 #ifndef REDIS_EXPORT_SEARCH_INDEX_H
 #define REDIS_EXPORT_SEARCH_INDEX_H
 
-#include "link.h"
+#include "compat.h"
+#include "resp.h"
 
 typedef struct RexpIndexInfo
 {
@@ -18,7 +19,7 @@ typedef struct RexpIndexInfo
 	char		last_key[128];
 } RexpIndexInfo;
 
-extern RexpAnswer rexp_index_look(RexpLink *link, const char *name,
-								  RexpIndexInfo *info, RexpError *error);
+extern void rexp_index_request(const char *name, RexpBuffer *request);
+extern void rexp_index_read(const redisReply *reply, RexpIndexInfo *info);
 
 #endif							/* REDIS_EXPORT_SEARCH_INDEX_H */

@@ -16,6 +16,7 @@
 #include "access/xlog.h"
 #include "compat.h"
 #include "job.h"
+#include "ledger.h"
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "payload.h"
@@ -72,22 +73,16 @@ log_end(const Worker *worker, RexpState state, const RexpError *error,
 		const RexpCounters *counters)
 {
 	double		seconds = (GetCurrentTimestamp() - worker->started_at) / 1e6;
-	char		skipped[48] = "";
-
-	if (counters->rows_skipped > 0)
-		snprintf(skipped, sizeof(skipped), ", " INT64_FORMAT " skipped",
-				 counters->rows_skipped);
 
 	/* the SQLSTATE is for %e in log_line_prefix, and for csvlog */
 	ereport(LOG,
 			(errcode(error ? error->sqlstate : ERRCODE_SUCCESSFUL_COMPLETION),
-			 errmsg("export job " INT64_FORMAT " to server \"%s\" %s: " INT64_FORMAT " rows written, " INT64_FORMAT " failed%s, " INT64_FORMAT " in doubt, %.1f s, %.0f rows/s",
+			 errmsg("export job " INT64_FORMAT " to server \"%s\" %s: %s, %.1f s, %.0f rows/s",
 					worker->number, worker->job.server,
 					state == REXP_STATE_DONE ? "is done" :
 					state == REXP_STATE_CANCELED ? "was canceled" : "failed",
-					counters->rows_written, counters->rows_failed, skipped,
-					counters->rows_in_doubt, seconds,
-					seconds > 0 ? counters->rows_written / seconds : 0),
+					rexp_ledger_text(counters, "rows written"), seconds,
+					seconds > 0 ? rexp_rows_held(counters) / seconds : 0),
 			 error ? errdetail_log("%s", error->message) : 0,
 			 errhidestmt(true)));
 }

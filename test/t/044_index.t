@@ -373,8 +373,7 @@ subtest 'preview: rights' => sub {
 		GRANT ALL ON SCHEMA public TO stranger});
 	my $preview = sub { my ($table) = @_; return "SET SESSION AUTHORIZATION stranger; SELECT * FROM redis_export_preview('SELECT * FROM $table', 'h:#{id}')" };
 	like(sql_error($node, $preview->('shown'), verbose => 1), qr/ERROR:  42501: permission denied for function redis_export_preview/, 'not for all');
-	$node->safe_psql('postgres', q{GRANT EXECUTE ON FUNCTION redis_export_preview(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, text, int),
-		redis_export_preview(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, boolean, int) TO stranger});
+	$node->safe_psql('postgres', q{SELECT format('GRANT EXECUTE ON FUNCTION %s TO stranger', oid::regprocedure) FROM pg_proc WHERE proname = 'redis_export_preview' \gexec});
 	like(sql_error($node, $preview->('shown'), verbose => 1), qr/ERROR:  42501: permission denied for foreign server redis/, 'who may not use the server');
 	like(sql_error($node, $preview->('shown') =~ s/'h:#\{id\}'/ARRAY['DEL', '#{id}']/r, verbose => 1), qr/ERROR:  42501: permission denied for foreign server redis/, 'nor with a command');
 	$node->safe_psql('postgres', 'GRANT USAGE ON FOREIGN SERVER redis TO stranger');
