@@ -10,6 +10,7 @@ OBJS = \
 	src/answer.o \
 	src/arguments.o \
 	src/block.o \
+	src/changes.o \
 	src/cluster.o \
 	src/command.o \
 	src/digest.o \
@@ -54,7 +55,7 @@ PGFILEDESC = "redis_export - exports the rows of a query to Redis"
 EXTENSION = redis_export
 DATA = redis_export--1.0.sql
 
-REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command scan verify privileges
+REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command scan verify changed privileges
 
 # hiredis: the machine's if it is 1.4 or later, else the one that `make deps` has built here, else the machine's as it is. Without
 # hiredis_ssl and OpenSSL the extension has no TLS. Or all by hand: HIREDIS_CFLAGS=... HIREDIS_LIBS=... [HIREDIS_TLS=yes].

@@ -230,7 +230,7 @@ expiry_arguments(RexpArguments *arguments, RexpJob *job)
 				 errmsg("ttl and ttl_column cannot be used together"),
 				 errhint("Let the query compute the column: coalesce(column, interval '1 day').")));
 	job->pipeline.expire = true;
-	job->pipeline.expiries_differ = true;
+	job->pipeline.keys_apart = true;
 }
 
 /* What is to be sent for each row. */
@@ -280,6 +280,7 @@ static void
 difference_arguments(RexpArguments *arguments, RexpJob *job)
 {
 	job->pipeline.changed_only = flag_of(arguments, "changed_only");
+	job->pipeline.keys_apart |= job->pipeline.changed_only;
 	job->prune = flag_of(arguments, "prune");
 	if (job->pipeline.changed_only)
 		rexp_refuse_partial(job, "changed_only");
@@ -354,7 +355,7 @@ rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind, RexpJob *jo
 	watermark_arguments(arguments, job);
 
 	/* a row of nulls deletes its key, which an earlier row's expiry must find */
-	job->pipeline.expiries_differ |= job->encoding.replace && job->pipeline.expire;
+	job->pipeline.keys_apart |= job->encoding.replace && job->pipeline.expire;
 	error_arguments(arguments, &job->pipeline);
 	job->pipeline.batch = (int) rexp_integer_argument(arguments, "batch", 1, MAX_BATCH);
 	job->pipeline.rate = rexp_rate_argument(arguments);

@@ -9,6 +9,7 @@
 #ifndef REDIS_EXPORT_BLOCK_H
 #define REDIS_EXPORT_BLOCK_H
 
+#include "changes.h"
 #include "resp.h"
 
 typedef enum RexpExpiryKind
@@ -32,6 +33,8 @@ typedef struct RexpBlock
 	size_t		key_start;		/* of the key in that buffer ... */
 	size_t		key_len;		/* ... and its bytes, 0 for none */
 	RexpExpiry	expiry;
+	bool		watched;		/* Redis may have it already: */
+	RexpPrint	print;			/* what tells */
 } RexpBlock;
 
 extern void rexp_expiry_command(const RexpExpiry *expiry, const char *key,

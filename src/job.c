@@ -18,6 +18,7 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "job.h"
+#include "key_shape.h"
 #include "ledger.h"
 #include "miscadmin.h"
 #include "payload.h"
@@ -436,6 +437,7 @@ rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 {
 	RexpSession session;
 	RexpJob		complete = *job;
+	TupleDesc	desc;
 	RexpJobInfo info;
 	Launch		launch = {0};
 	dsm_segment *arguments;
@@ -443,9 +445,11 @@ rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 
 	rexp_session_capture(&session);
 	(void) rexp_link_options(job->server, session.current_user, NULL);
-	complete.pipeline.verb =
-		rexp_encoder_verb(rexp_encoder_create(&job->encoding,
-											  rexp_source_check(job->query)));
+	desc = rexp_source_check(job->query);
+	complete.pipeline.verb = rexp_encoder_verb(rexp_encoder_create(&job->encoding, desc));
+	if (job->encoding.kind != REXP_EXPORT_COMMAND)
+		complete.pipeline.seed_key =
+			rexp_changes_seed_key(rexp_key_shape_pattern(rexp_key_shape_create(job->encoding.key_template, desc)));
 
 	info.database = session.database;
 	info.session_user = session.session_user;

@@ -87,7 +87,8 @@ rexp_lane_create(RexpTraffic *traffic, RexpLink *link)
 	lane->waiting_since = lane->last_byte = GetCurrentTimestamp();
 
 	sequel.expire = traffic->options.expire;
-	sequel.expiries_differ = traffic->options.expiries_differ;
+	sequel.keys_apart = traffic->options.keys_apart;
+	sequel.changes = traffic->changes;
 	sequel.wait_replicas = traffic->options.wait_replicas;
 	sequel.wait_time = Min(REPLICAS_TIME, lane->timeout / 2);
 	rexp_window_init(&lane->window, traffic->options.batch, &sequel,
@@ -130,8 +131,8 @@ publish_retrying(RexpLane *lane, bool retrying)
  */
 
 /*
- * A row is acknowledged for good.  What was so before does not bring us further:
- * if only such rows go well, again and again, it is right to wait longer.
+ * A row is acknowledged for good, or Redis has it.  What was so before does not bring
+ * us further: if only such rows go well, again and again, it is right to wait longer.
  */
 static void
 settle_done(RexpLane *lane, RexpBatch *batch, RexpRow *row)
@@ -140,8 +141,13 @@ settle_done(RexpLane *lane, RexpBatch *batch, RexpRow *row)
 	if (!row->counted && !row->echo)
 	{
 		row->counted = true;
-		lane->traffic->ledger.counters.rows_written++;
-		lane->rows_written++;
+		if (row->unchanged)
+			lane->traffic->ledger.counters.rows_unchanged++;
+		else
+		{
+			lane->traffic->ledger.counters.rows_written++;
+			lane->rows_written++;
+		}
 		lane->delay = lane->traffic->moves = 0;
 	}
 	lane->alone = false;
@@ -309,7 +315,11 @@ rexp_lane_judge_error(const RexpLane *lane, const char *text, size_t len, RexpEr
 	switch (answer)
 	{
 		case REXP_ANSWER_MOVED:
+			return cluster ? answer : REXP_ANSWER_FATAL;
 		case REXP_ANSWER_ASK:
+			/* key and digest may not move together: wait until both have */
+			if (cluster && lane->traffic->changes != NULL)
+				return REXP_ANSWER_LATER;
 			return cluster ? answer : REXP_ANSWER_FATAL;
 		case REXP_ANSWER_TRY_AGAIN:
 			return cluster ? REXP_ANSWER_LATER : REXP_ANSWER_FATAL;
@@ -320,11 +330,59 @@ rexp_lane_judge_error(const RexpLane *lane, const char *text, size_t len, RexpEr
 	}
 }
 
+/*
+ * judge_check
+ *	  Is the key there (part 1), and its digest that of the row (part 2)?
+ */
+static RexpAnswer
+judge_check(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *error)
+{
+	bool		first = lane->window.receive_part == 1;
+	RexpAnswer	answer = REXP_ANSWER_DONE;
+
+	if (reply->type == REXP_REPLY_ERROR)
+		answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
+	if (first)
+		row->found = reply->type == REXP_REPLY_INTEGER && reply->integer > 0;
+	else
+		row->unchanged = row->found && reply->type == REXP_REPLY_STRING &&
+			rexp_changes_same(&row->print, reply->text, reply->len);
+	if (answer != REXP_ANSWER_ROW)
+		return answer;
+
+	/* what is wrong with the key, its write will tell */
+	if (first)
+		return REXP_ANSWER_DONE;
+	rexp_error_prefix(error, "%s: ", REXP_CHANGES_FAILING);
+	rexp_error_hint(error, "%s", REXP_CHANGES_HINT);
+	return REXP_ANSWER_FATAL;
+}
+
+/*
+ * judge_digest
+ *	  Is the digest of a written row kept?  One that is not costs no more than a write
+ *	  the next time.
+ */
+static RexpAnswer
+judge_digest(RexpLane *lane, const RexpReply *reply, RexpError *error)
+{
+	RexpAnswer	answer = REXP_ANSWER_DONE;
+
+	if (reply->type == REXP_REPLY_ERROR)
+		answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
+	return answer == REXP_ANSWER_ROW ? REXP_ANSWER_DONE : answer;
+}
+
 /* What the reply says of the command it answers. */
 static RexpAnswer
 judge(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
 	  RexpError *error)
 {
+	if (flight->kind == REXP_FLIGHT_CHECKS)
+		return judge_check(lane, &flight->batch->rows[lane->window.receive_at], reply,
+						   error);
+	if (flight->kind == REXP_FLIGHT_DIGESTS)
+		return judge_digest(lane, reply, error);
 	if (flight->kind == REXP_FLIGHT_REPLICAS)
 	{
 		/* the write before the WAIT may be denied: then it is as it is */
@@ -368,8 +426,12 @@ judge(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
 		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
 					   "the key was gone before its expiry could be set");
 
-		/* while slots move, it may be asked for at a node that has lost it */
-		if (lane->traffic->redirect != NULL && row->misses++ < MISSES_BORNE)
+		/*
+		 * While slots move, it may be asked for at a node that has lost it; and one
+		 * that was found unchanged may have gone since.
+		 */
+		if ((lane->traffic->redirect != NULL || row->unchanged) &&
+			row->misses++ < MISSES_BORNE)
 			return REXP_ANSWER_LATER;
 		return REXP_ANSWER_ROW;
 	}
@@ -380,10 +442,17 @@ judge(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
 static void
 row_went_well(RexpLane *lane, const RexpFlight *flight, RexpRow *row)
 {
-	if (flight->kind == REXP_FLIGHT_WRITES &&
-		row->expiry.kind != REXP_EXPIRY_NONE)
+	if (flight->kind == REXP_FLIGHT_CHECKS && !row->unchanged)
+	{
+		row->state = lane->flow == REXP_FLOW_STOP ? REXP_ROW_REFUSED : REXP_ROW_WAITING;
+		return;
+	}
+	if (flight->kind <= REXP_FLIGHT_WRITES && row->expiry.kind != REXP_EXPIRY_NONE)
 		row->state = REXP_ROW_WRITTEN;
-	else if (lane->traffic->options.wait_replicas > 0)
+	else if (flight->kind <= REXP_FLIGHT_EXPIRIES && row->watched && !row->unchanged)
+		row->state = REXP_ROW_UNNOTED;
+	else if (lane->traffic->options.wait_replicas > 0 &&
+			 flight->kind != REXP_FLIGHT_CHECKS)
 		row->state = REXP_ROW_HELD;
 	else
 	{
@@ -454,7 +523,8 @@ refuse(RexpLane *lane, const RexpFlight *flight, RexpRow *row, RexpAnswer answer
 		bool		expiring = flight->kind == REXP_FLIGHT_EXPIRIES;
 
 		/* what was asked before may be there */
-		row->in_doubt |= expiring;
+		row->in_doubt |= (expiring || flight->kind == REXP_FLIGHT_DIGESTS) &&
+			!row->unchanged;
 		row->state = expiring && (row->only_expiry || !lane->traffic->options.verb.repeatable) ?
 			REXP_ROW_UNEXPIRED : REXP_ROW_REFUSED;
 	}
@@ -618,7 +688,7 @@ commands_allowed(RexpLane *lane, const RexpFlight *flight)
 	{
 		if (!rexp_window_has_sequel(&lane->window))
 			return 0;
-		return flight->kind != REXP_FLIGHT_WRITES ? PG_INT32_MAX : begun;
+		return flight->kind > REXP_FLIGHT_WRITES ? PG_INT32_MAX : begun;
 	}
 	if (lane->flow != REXP_FLOW_OPEN)
 		return lane->flow == REXP_FLOW_DRAIN ? begun : 0;

@@ -38,6 +38,7 @@ typedef struct RexpTraffic
 	bool		finishing;
 	bool		indexing;
 	bool		asking;			/* something is asked for by itself */
+	RexpChanges *changes;		/* what Redis has is not written, or NULL */
 	bool		lost;			/* a connection was, in a cluster */
 	int			moves;			/* DRAINs for slots that moved, since a row was
 								 * written anywhere */

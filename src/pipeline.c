@@ -76,6 +76,7 @@ struct RexpPipeline
 	TimestampTz nodes_shown;
 
 	RexpBuffer	aside;			/* a row that has to wait for others */
+	size_t		reserved;		/* bytes in front of the row at hand */
 	size_t		unlooked;		/* bytes gathered since the last look */
 	bool		ending;			/* no more rows, whether it has failed or not */
 	bool		closed;
@@ -113,6 +114,8 @@ rexp_pipeline_create(const RexpPipelineOptions *options,
 	p->traffic.ledger.counters.held_by_replicas = options->wait_replicas > 0;
 	p->traffic.tokens_at = p->attended_at = GetCurrentTimestamp();
 	rexp_buffer_init(&p->aside, 64);
+	if (options->changed_only)
+		p->traffic.changes = rexp_changes_create();
 	p->single = rexp_lane_create(&p->traffic, rexp_link_create(link_options, false));
 	MemoryContextSwitchTo(old);
 	return p;
@@ -674,24 +677,18 @@ settle_all(RexpPipeline *p)
 	}
 }
 
-/*
- * rexp_pipeline_open
- *	  Connect.  Returns false if the job has failed.
- */
-bool
-rexp_pipeline_open(RexpPipeline *p)
+/* Where the next row's block goes. */
+static RexpBuffer *
+begin_row(RexpPipeline *p)
 {
-	RexpClusterMode mode = p->link_options.cluster;
-
-	p->single->flow = REXP_FLOW_CONNECT;
-	while (p->single->flow != REXP_FLOW_OPEN && !has_failed(p))
-		(void) step(p, true);
-	if (!has_failed(p) && mode != REXP_CLUSTER_OFF &&
-		(mode == REXP_CLUSTER_ON ||
-		 rexp_link_server_info(p->single->link)->is_cluster))
-		(void) enter_cluster(p);
-	show_nodes(p, true);
-	return !has_failed(p) || wind_up(p);
+	if (p->cluster != NULL)
+	{
+		p->scratch.len = 0;
+		return &p->scratch;
+	}
+	if (rexp_window_filling(&p->single->window)->nrows == 0)
+		p->single->batch_started = GetCurrentTimestamp();
+	return rexp_window_row_begin(&p->single->window);
 }
 
 /*
@@ -702,14 +699,11 @@ rexp_pipeline_open(RexpPipeline *p)
 RexpBuffer *
 rexp_pipeline_row_begin(RexpPipeline *p)
 {
-	if (p->cluster != NULL)
-	{
-		p->scratch.len = 0;
-		return &p->scratch;
-	}
-	if (rexp_window_filling(&p->single->window)->nrows == 0)
-		p->single->batch_started = GetCurrentTimestamp();
-	return rexp_window_row_begin(&p->single->window);
+	RexpBuffer *out = begin_row(p);
+
+	if (p->traffic.changes != NULL)
+		p->reserved = rexp_changes_reserve(p->traffic.changes, out);
+	return out;
 }
 
 /* The buffer in which the row at hand is. */
@@ -751,10 +745,40 @@ wait_for_others(RexpPipeline *p, RexpBlock *block)
 	rexp_window_set_apart(&p->single->window, block, &p->aside);
 	if (!settle_all(p))
 		return false;
-	out = rexp_pipeline_row_begin(p);
+	out = begin_row(p);
 	block->key_start += out->len;
 	rexp_buffer_append(out, p->aside.data, p->aside.len);
 	return true;
+}
+
+/* Where in that buffer it begins. */
+static size_t
+row_start(RexpPipeline *p)
+{
+	const RexpBatch *batch;
+
+	if (p->cluster != NULL)
+		return 0;
+	batch = rexp_window_filling(&p->single->window);
+	return batch->rows[batch->nrows].start;
+}
+
+/*
+ * Only changes are to be written: take the row's digest, and let it be forgotten in
+ * front of the row's commands.
+ */
+static void
+watch_row(RexpPipeline *p, RexpBlock *block)
+{
+	RexpBuffer *buffer = row_buffer(p);
+	char	   *start = buffer->data + row_start(p);
+	char	   *commands = start + p->reserved;
+
+	rexp_changes_take(p->traffic.changes, start, commands,
+					  buffer->data + buffer->len - commands,
+					  buffer->data + block->key_start, block->key_len, &block->print);
+	block->commands++;
+	block->watched = true;
 }
 
 /* The lane for the row at hand, in whose batch its commands then are. */
@@ -795,9 +819,12 @@ rexp_pipeline_row_end(RexpPipeline *p, RexpBlock *block)
 	RexpRow    *row;
 	int			slot;
 
-	if (p->traffic.options.expiries_differ && has_key(p, block) &&
+	if (p->traffic.options.keys_apart && has_key(p, block) &&
 		!wait_for_others(p, block))
 		return false;
+	block->watched = false;
+	if (p->traffic.changes != NULL)
+		watch_row(p, block);
 	lane = place_row(p, block, &slot);
 	batch = rexp_window_filling(&lane->window);
 	row = rexp_window_row_end(&lane->window, block, slot);
@@ -1024,12 +1051,14 @@ ask_once(RexpPipeline *p, RexpLane *lane, const RexpBuffer *request, const char 
 		answer = rexp_lane_judge_error(lane, reply->str, reply->len, &error);
 	else
 		answer = REXP_ANSWER_DONE;
-	if (answer == REXP_ANSWER_DONE || answer == REXP_ANSWER_ROW)
+	if (answer == REXP_ANSWER_DONE || answer == REXP_ANSWER_ROW ||
+		(answer == REXP_ANSWER_FATAL && reply != NULL && failing == NULL))
 		return reply;
 
 	if (reply != NULL)
 		freeReplyObject(reply);
-	rexp_error_prefix(&error, "%s: ", failing);
+	if (failing != NULL)
+		rexp_error_prefix(&error, "%s: ", failing);
 	if (answer == REXP_ANSWER_FATAL)
 		rexp_ledger_stop(&p->traffic.ledger, &error);
 	else
@@ -1044,7 +1073,8 @@ ask_once(RexpPipeline *p, RexpLane *lane, const RexpBuffer *request, const char 
  *
  * To be called when there are no rows.  Returns the reply, which is the caller's to
  * free, and may be an error of the command's own; or NULL if the job has failed, with
- * an error that begins with "failing".
+ * an error that begins with "failing".  If that is NULL, the job does not depend on
+ * it: any error but that Redis is away is a reply.
  */
 redisReply *
 rexp_pipeline_ask(RexpPipeline *p, const RexpBuffer *request, const char *key,
@@ -1064,8 +1094,7 @@ rexp_pipeline_ask(RexpPipeline *p, const RexpBuffer *request, const char *key,
 		if (lane == p->homeless && lane->flow == REXP_FLOW_IDLE)
 		{
 			rexp_error_set(&error, ERRCODE_CANNOT_CONNECT_NOW,
-						   "%s: no node of the Redis Cluster has the slot of key \"%s\"",
-						   failing, key);
+						   "no node of the Redis Cluster has the slot of key \"%s\"", key);
 			rexp_lane_wait_for_node(lane, &error, false);
 		}
 		if (lane->flow == REXP_FLOW_IDLE)
@@ -1084,6 +1113,111 @@ rexp_pipeline_ask(RexpPipeline *p, const RexpBuffer *request, const char *key,
 	if (reply == NULL)
 		(void) wind_up(p);
 	return reply;
+}
+
+/*
+ * The seed of the digests
+ */
+
+/* Have a command with the seed's key answered; NULL if the job has failed. */
+static redisReply *
+ask_for_seed(RexpPipeline *p, int nwords, const char *const *words, const char *failing)
+{
+	const char *key = p->traffic.options.seed_key;
+	RexpBuffer	request;
+	redisReply *reply;
+
+	rexp_buffer_init(&request, 256);
+	rexp_resp_header(&request, '*', nwords);
+	for (int i = 0; i < nwords; i++)
+		rexp_resp_word(&request, words[i]);
+	reply = rexp_pipeline_ask(p, &request, key, strlen(key), failing);
+	rexp_buffer_free(&request);
+	return reply;
+}
+
+/* Exports without digests make those that there are void.  False on failure. */
+static bool
+void_digests(RexpPipeline *p)
+{
+	const char *words[] = {"DEL", p->traffic.options.seed_key};
+	redisReply *reply = ask_for_seed(p, lengthof(words), words, NULL);
+
+	if (reply == NULL)
+		return false;
+
+	/* who may not delete it has kept none either */
+	freeReplyObject(reply);
+	return true;
+}
+
+/*
+ * agree_on_seed
+ *	  The seed that Redis keeps, or one of ours if there is none yet.  False if the
+ *	  job has failed.
+ *
+ * Of two jobs that are the first at once, both take the one that came first.
+ */
+static bool
+agree_on_seed(RexpPipeline *p)
+{
+	const char *key = p->traffic.options.seed_key;
+	char		ours[2 * sizeof(uint64) + 1];
+	const char *set[] = {"SET", key, ours, "NX"};
+	const char *get[] = {"GET", key};
+	const char *failing = REXP_CHANGES_FAILING;
+	uint64		seed;
+	redisReply *reply;
+	RexpError	error;
+
+	if (!pg_strong_random(&seed, sizeof(seed)))
+		seed = (uint64) GetCurrentTimestamp();
+	snprintf(ours, sizeof(ours), "%016" INT64_MODIFIER "x", seed);
+	reply = ask_for_seed(p, lengthof(set), set, failing);
+	if (reply == NULL)
+		return false;
+	freeReplyObject(reply);
+	reply = ask_for_seed(p, lengthof(get), get, failing);
+	if (reply == NULL)
+		return false;
+	if (reply->type == REDIS_REPLY_STRING && reply->len == sizeof(ours) - 1 &&
+		sscanf(reply->str, "%16" INT64_MODIFIER "x", &seed) == 1)
+	{
+		rexp_changes_set_seed(p->traffic.changes, seed);
+		freeReplyObject(reply);
+		return true;
+	}
+	if (reply->type == REDIS_REPLY_ERROR)
+		(void) rexp_answer_to(reply->str, reply->len, &error);
+	else
+		rexp_error_set(&error, ERRCODE_DATA_EXCEPTION, "key \"%s\" holds no seed", key);
+	freeReplyObject(reply);
+	rexp_error_prefix(&error, "%s: ", failing);
+	rexp_error_hint(&error, "%s", REXP_CHANGES_HINT);
+	rexp_ledger_stop(&p->traffic.ledger, &error);
+	return wind_up(p);
+}
+
+/*
+ * rexp_pipeline_open
+ *	  Connect.  Returns false if the job has failed.
+ */
+bool
+rexp_pipeline_open(RexpPipeline *p)
+{
+	RexpClusterMode mode = p->link_options.cluster;
+
+	p->single->flow = REXP_FLOW_CONNECT;
+	while (p->single->flow != REXP_FLOW_OPEN && !has_failed(p))
+		(void) step(p, true);
+	if (!has_failed(p) && mode != REXP_CLUSTER_OFF &&
+		(mode == REXP_CLUSTER_ON ||
+		 rexp_link_server_info(p->single->link)->is_cluster))
+		(void) enter_cluster(p);
+	show_nodes(p, true);
+	if (!has_failed(p) && p->traffic.options.seed_key != NULL)
+		(void) (p->traffic.changes != NULL ? agree_on_seed(p) : void_digests(p));
+	return !has_failed(p) || wind_up(p);
 }
 
 /*

@@ -24,9 +24,10 @@ typedef struct RexpPipelineOptions
 	int64		retry_timeout;	/* milliseconds since the last row that was
 								 * acknowledged */
 	int			wait_replicas;	/* that must have a row before it counts */
-	bool		expire;			/* rows may have an expiry, ... */
-	bool		expiries_differ;	/* ... and not all the same */
+	bool		expire;			/* rows may have an expiry */
+	bool		keys_apart;		/* of rows with the same key, one at a time */
 	bool		changed_only;	/* rows that Redis has are not written */
+	const char *seed_key;		/* of their digests, in UTF-8; NULL: there can be none */
 	RexpVerb	verb;			/* of the commands */
 } RexpPipelineOptions;
 

@@ -15,7 +15,9 @@
  * its writes, then, if rows have an expiry, one for the expiries, and then, if
  * replicas are to have them, one WAIT.  Each is queued only when the one before
  * is answered: after a write that was refused, an expiry sent along would hit
- * the value of somebody else.
+ * the value of somebody else.  If only changes are to be written, there is one
+ * before the writes that finds out which rows these are, and one after the
+ * expiries that keeps their digests.
  *
  * A row is a block of commands, most often of one.
  *
@@ -70,7 +72,8 @@ rexp_window_init(RexpWindow *window, int batch, const RexpSequel *sequel,
 bool
 rexp_window_has_sequel(const RexpWindow *window)
 {
-	return window->sequel.expire || window->sequel.wait_replicas > 0;
+	return window->sequel.expire || window->sequel.changes != NULL ||
+		window->sequel.wait_replicas > 0;
 }
 
 /*
@@ -90,6 +93,7 @@ row_is_with_redis(const RexpRow *row)
 {
 	return row->state == REXP_ROW_SENT || row->state == REXP_ROW_WRITTEN ||
 		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_UNEXPIRED ||
+		row->state == REXP_ROW_UNNOTED || row->state == REXP_ROW_NOTING ||
 		row->state == REXP_ROW_HELD;
 }
 
@@ -116,8 +120,9 @@ rexp_window_settle(RexpWindow *window, RexpBatch *batch, RexpRow *row,
  *
  * A row's expiry is sent some time after its write, and meets whatever the key
  * then holds.  If expiries differ, a later row with the same key must not be
- * written before that.  So the keys are remembered, as hashes: two that are
- * taken for one cost time, and do no harm.
+ * written before that; nor must Redis be asked for a key of which a row is on its
+ * way.  So the keys are remembered, as hashes: two that are taken for one cost time,
+ * and do no harm.
  */
 
 static uint64
@@ -238,8 +243,10 @@ rexp_window_row_end(RexpWindow *window, const RexpBlock *block, int slot)
 	row->key_len = block->key_len;
 	row->expiry = block->expiry;
 	row->commands = block->commands;
-	row->state = REXP_ROW_WAITING;
-	if (window->sequel.expiries_differ)
+	row->watched = block->watched;
+	row->print = block->print;
+	row->state = block->watched ? REXP_ROW_UNCHECKED : REXP_ROW_WAITING;
+	if (window->sequel.keys_apart)
 		remember_key(window, batch, row);
 	return row;
 }
@@ -277,22 +284,6 @@ add_flight(RexpWindow *window, RexpBatch *batch, RexpFlightKind kind)
 	window->nflights++;
 }
 
-/* The batch that was being filled joins the window, unless it is empty. */
-void
-rexp_window_queue(RexpWindow *window)
-{
-	RexpBatch  *batch = rexp_window_filling(window);
-
-	if (batch->nrows == 0)
-		return;
-	window->queued++;
-	window->queued_bytes += batch->data.len;
-	add_flight(window, batch, REXP_FLIGHT_WRITES);
-
-	/* its first rows may have been handed over, or wait only for an expiry */
-	rexp_window_advance_receiver(window, true);
-}
-
 /* Batches all of whose rows are settled leave the window. */
 static void
 retire_batches(RexpWindow *window)
@@ -325,6 +316,18 @@ retire_batches(RexpWindow *window)
  * Commands of a flight
  */
 
+/* The states of a row whose command in such a flight is to be sent, and is. */
+static const struct
+{
+	RexpRowState due;
+	RexpRowState sent;
+}			stages[] = {
+	[REXP_FLIGHT_CHECKS] = {REXP_ROW_UNCHECKED, REXP_ROW_CHECKING},
+	[REXP_FLIGHT_WRITES] = {REXP_ROW_WAITING, REXP_ROW_SENT},
+	[REXP_FLIGHT_EXPIRIES] = {REXP_ROW_WRITTEN, REXP_ROW_EXPIRING},
+	[REXP_FLIGHT_DIGESTS] = {REXP_ROW_UNNOTED, REXP_ROW_NOTING}
+};
+
 static int
 command_count(const RexpFlight *flight)
 {
@@ -337,8 +340,7 @@ command_is_due(const RexpFlight *flight, int at)
 {
 	if (flight->kind == REXP_FLIGHT_REPLICAS)
 		return flight->batch->wait == REXP_WAIT_DUE;
-	return flight->batch->rows[at].state ==
-		(flight->kind == REXP_FLIGHT_EXPIRIES ? REXP_ROW_WRITTEN : REXP_ROW_WAITING);
+	return flight->batch->rows[at].state == stages[flight->kind].due;
 }
 
 /* Is the answer to this command still to come? */
@@ -348,8 +350,7 @@ command_is_open(const RexpFlight *flight, int at)
 	if (flight->kind == REXP_FLIGHT_REPLICAS)
 		return flight->batch->wait != REXP_WAIT_NONE;
 	return command_is_due(flight, at) ||
-		flight->batch->rows[at].state ==
-		(flight->kind == REXP_FLIGHT_EXPIRIES ? REXP_ROW_EXPIRING : REXP_ROW_SENT);
+		flight->batch->rows[at].state == stages[flight->kind].sent;
 }
 
 /* The command is with Redis. */
@@ -359,8 +360,10 @@ command_sent(const RexpFlight *flight, int at)
 	if (flight->kind == REXP_FLIGHT_REPLICAS)
 		flight->batch->wait = REXP_WAIT_SENT;
 	else
-		flight->batch->rows[at].state =
-			flight->kind == REXP_FLIGHT_EXPIRIES ? REXP_ROW_EXPIRING : REXP_ROW_SENT;
+	{
+		flight->batch->rows[at].state = stages[flight->kind].sent;
+		flight->batch->rows[at].tried |= flight->kind == REXP_FLIGHT_WRITES;
+	}
 }
 
 static const RexpBuffer *
@@ -380,40 +383,64 @@ command_start(const RexpFlight *flight, int at)
 	{
 		case REXP_FLIGHT_WRITES:
 			return flight->batch->rows[at].start;
+		case REXP_FLIGHT_CHECKS:
 		case REXP_FLIGHT_EXPIRIES:
-			return flight->batch->rows[at].expiry_start;
+		case REXP_FLIGHT_DIGESTS:
+			return flight->batch->rows[at].sequel_start;
 		default:
 			return 0;
 	}
 }
 
 /*
- * The sequel of a write
+ * What comes before a write, and after it
  */
 
-/* Make the expiries of a batch, for the rows that were written. */
+/* Append the command of a row in a flight that goes with its write. */
 static void
-queue_expiries(RexpWindow *window, RexpBatch *batch)
+append_sequel(const RexpWindow *window, const RexpBatch *batch, const RexpRow *row,
+			  RexpFlightKind kind, RexpBuffer *out)
 {
-	RexpBuffer *out = &batch->sequel;
+	const char *key = batch->data.data + row->key_start;
+
+	if (row->asking)
+		rexp_buffer_append(out, asking_command, ASKING_SIZE);
+	if (kind == REXP_FLIGHT_CHECKS)
+		rexp_changes_check(window->sequel.changes, &row->print, key, row->key_len, out);
+	else if (kind == REXP_FLIGHT_EXPIRIES)
+		rexp_expiry_command(&row->expiry, key, row->key_len, out);
+	else
+		rexp_changes_note(window->sequel.changes, &row->print, out);
+}
+
+/* Make a flight of the rows of a batch for which it is time.  False if none are. */
+static bool
+queue_rows(RexpWindow *window, RexpBatch *batch, RexpFlightKind kind)
+{
 	bool		any = false;
 
-	out->len = 0;
+	batch->sequel.len = 0;
 	for (int i = 0; i < batch->nrows; i++)
 	{
 		RexpRow    *row = &batch->rows[i];
 
-		row->expiry_start = out->len;
-		if (row->state != REXP_ROW_WRITTEN)
+		row->sequel_start = batch->sequel.len;
+		if (row->state != stages[kind].due)
 			continue;
 		any = true;
-		if (row->asking)
-			rexp_buffer_append(out, asking_command, ASKING_SIZE);
-		rexp_expiry_command(&row->expiry, batch->data.data + row->key_start,
-							row->key_len, out);
+		append_sequel(window, batch, row, kind, &batch->sequel);
 	}
 	if (any)
-		add_flight(window, batch, REXP_FLIGHT_EXPIRIES);
+		add_flight(window, batch, kind);
+	return any;
+}
+
+/* The rows of a batch are to be written, or first to be checked. */
+static void
+queue_writes(RexpWindow *window, RexpBatch *batch)
+{
+	if (window->sequel.changes == NULL || !queue_rows(window, batch, REXP_FLIGHT_CHECKS))
+		add_flight(window, batch, REXP_FLIGHT_WRITES);
 }
 
 /* Ask whether the replicas have the rows of a batch that the master has. */
@@ -453,17 +480,49 @@ queue_wait(RexpWindow *window, RexpBatch *batch)
 	add_flight(window, batch, REXP_FLIGHT_REPLICAS);
 }
 
+/* The batch that was being filled joins the window, unless it is empty. */
+void
+rexp_window_queue(RexpWindow *window)
+{
+	RexpBatch  *batch = rexp_window_filling(window);
+
+	if (batch->nrows == 0)
+		return;
+	window->queued++;
+	window->queued_bytes += batch->data.len;
+	queue_writes(window, batch);
+
+	/* its first rows may have been handed over, or wait only for an expiry */
+	rexp_window_advance_receiver(window, true);
+}
+
 /* A flight is through: what comes next for its batch? */
 static void
 queue_sequel(RexpWindow *window, const RexpFlight *flight)
 {
-	int			before = window->nflights;
-
-	if (flight->kind == REXP_FLIGHT_WRITES && window->sequel.expire)
-		queue_expiries(window, flight->batch);
-	if (window->nflights == before && flight->kind != REXP_FLIGHT_REPLICAS &&
-		window->sequel.wait_replicas > 0)
-		queue_wait(window, flight->batch);
+	switch (flight->kind)
+	{
+		case REXP_FLIGHT_CHECKS:
+			if (flight->batch->open > 0)
+				add_flight(window, flight->batch, REXP_FLIGHT_WRITES);
+			break;
+		case REXP_FLIGHT_WRITES:
+			if (window->sequel.expire &&
+				queue_rows(window, flight->batch, REXP_FLIGHT_EXPIRIES))
+				break;
+			/* FALLTHROUGH */
+		case REXP_FLIGHT_EXPIRIES:
+			if (window->sequel.changes != NULL &&
+				queue_rows(window, flight->batch, REXP_FLIGHT_DIGESTS))
+				break;
+			/* FALLTHROUGH */
+		case REXP_FLIGHT_DIGESTS:
+			if (window->sequel.wait_replicas > 0)
+				queue_wait(window, flight->batch);
+			break;
+		case REXP_FLIGHT_REPLICAS:
+			break;
+	}
 }
 
 /*
@@ -594,7 +653,10 @@ rexp_window_commands(const RexpWindow *window)
 	{
 		case REXP_FLIGHT_WRITES:
 			return flight->batch->rows[window->receive_at].commands;
+		case REXP_FLIGHT_CHECKS:
+			return 2;
 		case REXP_FLIGHT_EXPIRIES:
+		case REXP_FLIGHT_DIGESTS:
 			return flight->batch->rows[window->receive_at].asking ? 2 : 1;
 		default:
 			return flight->batch->fenced ? 2 : 1;
@@ -690,6 +752,8 @@ rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch, RexpRow *r
 	block.key_len = row->key_len;
 	block.expiry = row->expiry;
 	block.commands = row->commands + asking - row->asking;
+	block.watched = row->watched;
+	block.print = row->print;
 	if (asking)
 		rexp_buffer_append(out, asking_command, ASKING_SIZE);
 	block.key_start += out->len;
@@ -705,6 +769,9 @@ rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch, RexpRow *r
 	new->misses = row->misses;
 	new->hops = (uint8) Min(row->hops + asking, 250);
 	new->echo = row->echo;
+	new->tried = row->tried;
+	if (row->tried)
+		new->state = REXP_ROW_WAITING;
 	if (row->state == REXP_ROW_WRITTEN)
 	{
 		new->state = REXP_ROW_WRITTEN;
@@ -762,12 +829,13 @@ rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, SlotSet *again)
 {
 	bool		answered = row->state == REXP_ROW_WRITTEN ||
 		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_UNEXPIRED ||
+		row->state == REXP_ROW_UNNOTED || row->state == REXP_ROW_NOTING ||
 		row->state == REXP_ROW_HELD;
 	bool		settled = row->state == REXP_ROW_DONE || row->state == REXP_ROW_HANDED_OVER;
 
 	if (row->state == REXP_ROW_FAILED ||
 		(row->state == REXP_ROW_HANDED_OVER && !row->asked_away) ||
-		(settled && (!window->repeatable || row->only_expiry ||
+		(settled && (!window->repeatable || row->only_expiry || row->unchanged ||
 					 !slot_is_in(again, row->slot))))
 		return;
 	if (settled)
@@ -776,8 +844,15 @@ rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, SlotSet *again)
 		count_pending(window, row, 1);
 		row->echo |= row->state == REXP_ROW_HANDED_OVER;
 	}
-	if (row_is_with_redis(row))
+	if (row_is_with_redis(row) && !row->unchanged)
 		row->in_doubt = true;
+	if (row->watched && !row->tried)
+	{
+		/* what was found out may not be so any more */
+		row->unchanged = false;
+		row->state = REXP_ROW_UNCHECKED;
+		return;
+	}
 	if ((!window->repeatable || row->only_expiry) && answered)
 	{
 		/* only what follows its write is asked for again */
@@ -818,10 +893,10 @@ rexp_window_rewind(RexpWindow *window)
 		for (int j = 0; j < batch->nrows; j++)
 			rewind_row(window, batch, &batch->rows[j], &again);
 		batch->wait = REXP_WAIT_NONE;
-		add_flight(window, batch, REXP_FLIGHT_WRITES);
+		queue_writes(window, batch);
 	}
 	/* rows that are not written again still have what follows before them */
-	rexp_window_advance_receiver(window, !window->repeatable);
+	rexp_window_advance_receiver(window, true);
 }
 
 /*
@@ -835,15 +910,16 @@ rexp_window_drop_unsent(RexpWindow *window)
 	for (int i = window->send_flight; i < window->nflights; i++)
 	{
 		RexpBatch  *batch = window->flights[i].batch;
+		RexpFlightKind kind = window->flights[i].kind;
 
-		if (window->flights[i].kind != REXP_FLIGHT_WRITES)
+		if (kind != REXP_FLIGHT_WRITES && kind != REXP_FLIGHT_CHECKS)
 			continue;
 		for (int j = 0; j < batch->nrows; j++)
 		{
 			bool		begun = i == window->send_flight && j == window->send_at &&
 				window->send_offset > 0 && rexp_window_has_sequel(window);
 
-			if (batch->rows[j].state == REXP_ROW_WAITING && !begun)
+			if (batch->rows[j].state == stages[kind].due && !begun)
 				batch->rows[j].state = REXP_ROW_REFUSED;
 		}
 	}
@@ -869,7 +945,7 @@ rexp_window_reckon(const RexpWindow *window, int64 *in_doubt, int64 *unsent)
 
 			if (row->counted || row->echo || row_is_settled(row))
 				continue;
-			if (row->in_doubt || row_is_with_redis(row))
+			if (row->in_doubt || (row_is_with_redis(row) && !row->unchanged))
 				(*in_doubt)++;
 			else
 				(*unsent)++;

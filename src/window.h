@@ -18,12 +18,16 @@
 
 typedef enum RexpRowState
 {
+	REXP_ROW_UNCHECKED,			/* Redis is to be asked whether it has it */
+	REXP_ROW_CHECKING,			/* and is asked */
 	REXP_ROW_WAITING,			/* to be sent */
 	REXP_ROW_SENT,				/* its write is with Redis */
 	REXP_ROW_REFUSED,			/* to be sent again */
 	REXP_ROW_WRITTEN,			/* the expiry is to be sent */
 	REXP_ROW_EXPIRING,			/* the expiry is with Redis */
 	REXP_ROW_UNEXPIRED,			/* the expiry was refused, and is to be sent again */
+	REXP_ROW_UNNOTED,			/* its digest is to be sent */
+	REXP_ROW_NOTING,			/* its digest is with Redis */
 	REXP_ROW_HELD,				/* the replicas are to answer */
 	REXP_ROW_DONE,
 	REXP_ROW_FAILED,
@@ -34,10 +38,11 @@ typedef struct RexpRow
 {
 	int64		number;			/* of the query's row, from 1 */
 	size_t		start;			/* of its block of commands in the batch */
-	size_t		expiry_start;	/* of its expiry's command */
+	size_t		sequel_start;	/* of its command in the batch's sequel */
 	size_t		key_start;		/* in the batch */
 	size_t		key_len;
 	RexpExpiry	expiry;
+	RexpPrint	print;			/* if it is watched */
 	int			commands;		/* in the block */
 	uint16		slot;			/* of its key, in a cluster */
 	uint8		state;			/* a RexpRowState */
@@ -46,6 +51,10 @@ typedef struct RexpRow
 	bool		echo;			/* sent once more for the order; it is counted
 								 * where it was handed over to */
 	bool		only_expiry;	/* its write was answered elsewhere */
+	bool		watched;		/* it is written only if Redis has it not */
+	bool		found;			/* its key is there, ... */
+	bool		unchanged;		/* ... and Redis has it: it is not written */
+	bool		tried;			/* its write was sent once */
 	uint8		losses;			/* of the connection, while it was first */
 	uint8		misses;			/* its expiry has not found its key */
 	uint8		hops;			/* from node to node by ASK */
@@ -64,7 +73,7 @@ typedef enum RexpWaitState
 typedef struct RexpBatch
 {
 	RexpBuffer	data;			/* the blocks of commands */
-	RexpBuffer	sequel;			/* the expiries, later the WAIT */
+	RexpBuffer	sequel;			/* the checks, later the expiries, and so on */
 	RexpWaitState wait;
 	bool		fenced;			/* a write goes before the WAIT */
 	RexpRow    *rows;
@@ -75,10 +84,13 @@ typedef struct RexpBatch
 	int			key_slots;		/* a power of two */
 } RexpBatch;
 
+/* In the order in which a batch has them. */
 typedef enum RexpFlightKind
 {
+	REXP_FLIGHT_CHECKS,			/* two for each row that is watched */
 	REXP_FLIGHT_WRITES,			/* a block for each row */
 	REXP_FLIGHT_EXPIRIES,		/* one for each row that is written */
+	REXP_FLIGHT_DIGESTS,		/* one for each watched row that is written */
 	REXP_FLIGHT_REPLICAS		/* one for the whole batch */
 } RexpFlightKind;
 
@@ -89,11 +101,12 @@ typedef struct RexpFlight
 	RexpFlightKind kind;
 } RexpFlight;
 
-/* What follows a row's write. */
+/* What goes with a row's write. */
 typedef struct RexpSequel
 {
-	bool		expire;			/* rows may have an expiry, ... */
-	bool		expiries_differ;	/* ... and not all the same */
+	bool		expire;			/* rows may have an expiry */
+	bool		keys_apart;		/* of rows with the same key, one at a time */
+	const RexpChanges *changes; /* what Redis has is not written, or NULL */
 	int			wait_replicas;	/* 0: none are asked */
 	int			wait_time;		/* milliseconds that a WAIT takes at most */
 } RexpSequel;

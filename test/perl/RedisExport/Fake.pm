@@ -11,7 +11,7 @@
 #   $fake->raise('name'), ->lower('name')     flags, that the sub may ask for: $fake->flag('name')
 #   $client                         a hash of the connection: number (from 1), socket, and room for the sub's own
 #
-# INFO, CLIENT, AUTH and SELECT are answered as Redis does, unless the sub is given as `all => sub`, which answers these too. With
+# INFO, CLIENT, AUTH, SELECT and the DEL with which an export begins are answered as Redis does, unless the sub is given as `all => sub`, which answers these too. With
 # `rubbish => $bytes` it sends these bytes, whatever comes in, and no more.
 package RedisExport::Fake;
 
@@ -108,7 +108,7 @@ sub _answer
 	while ($good and my $words = $self->_command($client))
 	{
 		my $reply = $self->{all} ? $self->{all}->($self, $client, @$words)
-			: $self->_login($client, $words->[0]) // $self->{data}->($self, $client, @$words);
+			: $self->_login($client, @$words) // $self->{data}->($self, $client, @$words);
 		print $log $json->encode({ client => $client->{number}, at => time, behind => length $client->{in}, reply => $reply, words => [ map { substr $_, 0, 200 } @$words ] }), "\n";
 		$good = 0 if defined $reply && $reply eq CLOSE;
 		$out .= "$reply\r\n" if $good && defined $reply;
@@ -119,8 +119,9 @@ sub _answer
 
 sub _login
 {
-	my ($self, $client, $name) = @_;
+	my ($self, $client, $name, $key) = @_;
 	return '+OK' if $name =~ /^(?:CLIENT|AUTH|SELECT)$/;
+	return ':0' if $name eq 'DEL' && $key =~ /^redis_export:seed:/;
 	return undef if $name ne 'INFO';
 	my $info = "run_id:" . 'f' x 40 . "\r\nloading:0\r\nevicted_keys:0\r\n";
 	return '$' . length($info) . "\r\n$info";
