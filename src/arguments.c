@@ -408,6 +408,7 @@ rexp_scan_arguments(RexpArguments *arguments, RexpScanKind kind,
 	arguments->whose = "scan";
 	pattern = string_of(arguments, "pattern");
 	path = string_or_null(arguments, "path");
+	memset(options, 0, sizeof(RexpScanOptions));
 	options->kind = kind;
 	options->server = string_of(arguments, "server");
 	options->pattern = rexp_literal_utf8(pattern, strlen(pattern));

@@ -18,11 +18,11 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_operator_d.h"
 #include "catalog/pg_type.h"
 #include "cluster.h"
 #include "compat.h"
 #include "funcapi.h"
+#include "key_set.h"
 #include "miscadmin.h"
 #include "reply.h"
 #include "scan.h"
@@ -31,7 +31,6 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
-#include "utils/tuplesort.h"
 
 /* Keys that SCAN looks at for one answer; Redis does nothing else meanwhile. */
 #define SCAN_COUNT "2000"
@@ -65,8 +64,7 @@ struct RexpScan
 	RexpCluster *cluster;		/* NULL: there is one node */
 	int			nnodes;
 	ScanNode	   *nodes;
-	Tuplesortstate *sort;
-	bool		at_end;			/* of the sort */
+	RexpKeySet *keys;
 	Lot		   *lot;			/* whose rows are handed out */
 	Lot		   *next;			/* whose values are on their way */
 	redisReply *value;			/* that was handed out last, or NULL */
@@ -139,7 +137,9 @@ find_cluster(RexpScan *scan, const RexpLinkOptions *options)
 static void
 open_nodes(RexpScan *scan)
 {
-	RexpLinkOptions *options = rexp_link_options(scan->options.server, GetUserId(), NULL);
+	const RexpLinkOptions *options = scan->options.link_options != NULL ?
+		scan->options.link_options :
+		rexp_link_options(scan->options.server, GetUserId(), NULL);
 	RexpLinkOptions node;
 
 	scan->nodes = palloc0(sizeof(ScanNode));
@@ -199,27 +199,12 @@ request_page(RexpScan *scan, ScanNode *node, const char *cursor)
 	}
 }
 
-static bytea *
-make_bytea(const char *bytes, size_t len)
-{
-	bytea	   *result = palloc(VARHDRSZ + len);
-
-	SET_VARSIZE(result, VARHDRSZ + len);
-	memcpy(VARDATA(result), bytes, len);
-	return result;
-}
-
-/* Put the keys of a page into the sort. */
+/* Keep the keys of a page. */
 static void
 take_page(RexpScan *scan, const redisReply *keys)
 {
 	for (size_t i = 0; i < keys->elements; i++)
-	{
-		bytea	   *key = make_bytea(keys->element[i]->str, keys->element[i]->len);
-
-		tuplesort_putdatum(scan->sort, PointerGetDatum(key), false);
-		pfree(key);
-	}
+		rexp_key_set_add(scan->keys, keys->element[i]->str, keys->element[i]->len);
 }
 
 /* Raise an error for what is no answer to SCAN. */
@@ -241,7 +226,7 @@ check_page(const redisReply *reply)
 }
 
 /*
- * Take a page: ask for the one after it, if there is, and put its keys into the sort
+ * Take a page: ask for the one after it, if there is, and keep its keys
  * while Redis is at that one.  cursor is where it goes on, "0" at the end.
  */
 static void
@@ -295,25 +280,6 @@ scan_node(RexpScan *scan, ScanNode *node)
 	} while (strcmp(cursor, "0") != 0);
 }
 
-/* The next key of the sort that differs from the last, palloc'd; NULL at the end. */
-static bytea *
-next_key(RexpScan *scan, const bytea *last)
-{
-	Datum		datum;
-
-	while (!scan->at_end && rexp_tuplesort_getdatum(scan->sort, &datum))
-	{
-		bytea	   *key = DatumGetByteaPP(datum);
-
-		if (last == NULL || VARSIZE_ANY_EXHDR(key) != VARSIZE_ANY_EXHDR(last) ||
-			memcmp(VARDATA_ANY(key), VARDATA_ANY(last), VARSIZE_ANY_EXHDR(key)) != 0)
-			return key;
-		pfree(key);
-	}
-	scan->at_end = true;
-	return NULL;
-}
-
 /*
  * Values
  */
@@ -350,19 +316,17 @@ node_of(const RexpScan *scan, const bytea *key)
 static void
 fill_lot(RexpScan *scan, Lot *lot)
 {
-	const bytea *last = scan->lot->nkeys > 0 ? scan->lot->keys[scan->lot->nkeys - 1] : NULL;
-
 	lot->nkeys = lot->used = 0;
 	while (lot->nkeys < LOT)
 	{
-		bytea	   *key = next_key(scan, last);
+		const bytea *key = rexp_key_set_next(scan->keys);
 
 		if (key == NULL)
 			break;
-		lot->keys[lot->nkeys] = key;
+		lot->keys[lot->nkeys] = palloc(VARSIZE_ANY(key));
+		memcpy(lot->keys[lot->nkeys], key, VARSIZE_ANY(key));
 		lot->nodes[lot->nkeys] = (int16) node_of(scan, key);
 		lot->nkeys++;
-		last = key;
 	}
 	if (scan->options.kind == REXP_SCAN_KEYS)
 		return;
@@ -402,12 +366,9 @@ static void
 turn_lots(RexpScan *scan)
 {
 	Lot		   *done = scan->lot;
-	bytea	   *last = done->nkeys > 0 ? done->keys[done->nkeys - 1] : NULL;
 
-	for (int i = 0; i + 1 < done->nkeys; i++)
+	for (int i = 0; i < done->nkeys; i++)
 		pfree(done->keys[i]);
-	if (last != NULL)
-		pfree(last);
 	done->nkeys = 0;
 	scan->lot = scan->next;
 	scan->next = done;
@@ -502,7 +463,7 @@ rexp_scan_next(RexpScan *scan, const redisReply **value)
 void
 rexp_scan_end(RexpScan *scan)
 {
-	tuplesort_end(scan->sort);
+	rexp_key_set_end(scan->keys);
 }
 
 /*
@@ -522,15 +483,14 @@ rexp_scan_begin(const RexpScanOptions *options)
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &scan->callback);
 
 	open_nodes(scan);
-	scan->sort = tuplesort_begin_datum(BYTEAOID, ByteaLessOperator, InvalidOid, false,
-									   work_mem, NULL, TUPLESORT_NONE);
+	scan->keys = rexp_key_set_create();
 	for (int i = 0; i < scan->nnodes; i++)
 	{
 		if (rexp_link_is_open(scan->nodes[i].link))
 			scan_node(scan, &scan->nodes[i]);
 		scan->nodes[i].request.len = scan->nodes[i].sent = 0;
 	}
-	tuplesort_performsort(scan->sort);
+	rexp_key_set_sort(scan->keys);
 	scan->lot = palloc0(sizeof(Lot));
 	scan->next = palloc0(sizeof(Lot));
 	fill_lot(scan, scan->next);

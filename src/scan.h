@@ -10,6 +10,7 @@
 
 #include "compat.h"
 #include "fmgr.h"
+#include "link.h"
 
 typedef enum RexpScanKind
 {
@@ -22,6 +23,7 @@ typedef struct RexpScanOptions
 {
 	RexpScanKind kind;
 	const char *server;
+	const RexpLinkOptions *link_options;	/* of it, or NULL to look them up */
 	const char *pattern;		/* as in SCAN MATCH, in UTF-8 */
 	const char *type;			/* as in SCAN TYPE, or NULL */
 	const char *path;			/* of documents, in UTF-8 */

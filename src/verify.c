@@ -24,6 +24,7 @@
 #include "encode.h"
 #include "executor/executor.h"
 #include "funcapi.h"
+#include "key_set.h"
 #include "key_shape.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -314,17 +315,6 @@ slot_bytea(TupleTableSlot *slot, int column)
 	return isnull ? NULL : DatumGetByteaPP(value);
 }
 
-/* As ByteaLessOperator has it. */
-static int
-compare_keys(const bytea *a, const bytea *b)
-{
-	size_t		a_len = VARSIZE_ANY_EXHDR(a);
-	size_t		b_len = VARSIZE_ANY_EXHDR(b);
-	int			result = memcmp(VARDATA_ANY(a), VARDATA_ANY(b), Min(a_len, b_len));
-
-	return result != 0 ? result : (a_len > b_len) - (a_len < b_len);
-}
-
 /*
  * Go to the last row of the next key, which counts, in verify->current.  NULL at the
  * end, else its key.
@@ -339,7 +329,7 @@ next_expected(Verify *verify)
 		ExecCopySlot(verify->current, verify->next);
 		fetch_next(verify);
 		if (!verify->next_is_there ||
-			compare_keys(slot_bytea(verify->next, ROW_KEY),
+			rexp_key_compare(slot_bytea(verify->next, ROW_KEY),
 						 slot_bytea(verify->current, ROW_KEY)) != 0)
 			break;
 	}
@@ -432,7 +422,7 @@ compare_one(Verify *verify, const bytea *key, const redisReply *reply, bytea **e
 
 	if (!has_value(reply))
 		return;
-	while (*expected != NULL && (order = compare_keys(*expected, key)) <= 0)
+	while (*expected != NULL && (order = rexp_key_compare(*expected, key)) <= 0)
 	{
 		if (order == 0)
 		{
