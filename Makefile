@@ -33,6 +33,7 @@ OBJS = \
 	src/pipeline.o \
 	src/preview.o \
 	src/progress.o \
+	src/prune.o \
 	src/redis_export.o \
 	src/reply.o \
 	src/resp.o \
@@ -56,7 +57,7 @@ PGFILEDESC = "redis_export - exports the rows of a query to Redis"
 EXTENSION = redis_export
 DATA = redis_export--1.0.sql
 
-REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command scan verify changed privileges
+REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command scan verify changed prune privileges
 
 # hiredis: the machine's if it is 1.4 or later, else the one that `make deps` has built here, else the machine's as it is. Without
 # hiredis_ssl and OpenSSL the extension has no TLS. Or all by hand: HIREDIS_CFLAGS=... HIREDIS_LIBS=... [HIREDIS_TLS=yes].

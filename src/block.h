@@ -33,6 +33,7 @@ typedef struct RexpBlock
 	size_t		key_start;		/* of the key in that buffer ... */
 	size_t		key_len;		/* ... and its bytes, 0 for none */
 	RexpExpiry	expiry;
+	bool		deletes;		/* no row of the query: it deletes the key */
 	bool		watched;		/* Redis may have it already: */
 	RexpPrint	print;			/* what tells */
 } RexpBlock;

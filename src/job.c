@@ -379,6 +379,12 @@ tell_end(const RexpJobStatus *status)
 				 errmsg(INT64_FORMAT " rows of export job " INT64_FORMAT " failed and were left out",
 						counters->rows_failed, status->job),
 				 errhint("See redis_export_failures(" INT64_FORMAT ").", status->job)));
+	if (counters->not_pruned)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("nothing was pruned by export job " INT64_FORMAT ", since rows have failed",
+						status->job),
+				 errhint("Mend the rows, and export again with prune.")));
 	if (counters->index_failures > 0)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),

@@ -4,11 +4,12 @@
  *	  Which keys could have been made with a template?
  *
  * A pattern of Redis says too little: person:* holds person:cache:1, which is not
- * one of 'person:#{id}' if ids are numbers.  So what the columns hold is learnt from
- * the rows of the query: which of the classes digits, small letters, capitals and
- * bytes beyond ASCII, and which other characters, each by itself.  A key fits if it
- * is the template's literals with values between them that hold nothing else.  Of a
- * query without rows nothing is learnt, and anything fits.
+ * one of 'person:#{id}' if ids are numbers.  What integers and uuids look like is
+ * known; what other columns hold is learnt from the rows of the query: which of the
+ * classes digits, small letters, capitals and bytes beyond ASCII, and which other
+ * characters, each by itself.  A key fits if it is the template's literals with values
+ * between them that hold nothing else.  Of a query without rows nothing is learnt, and
+ * anything fits.
  *
  * Nothing here knows Redis but what is special in its patterns.
  *
@@ -16,12 +17,14 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "key_shape.h"
 #include "lib/stringinfo.h"
 
 /* What the values of one column hold. */
 typedef struct Part
 {
+	bool		known;			/* by its type */
 	bool		seen[256];		/* by byte, where a class goes by its first */
 } Part;
 
@@ -45,6 +48,18 @@ class_of(unsigned char c)
 	return c >= 0x80 ? 0x80 : c;
 }
 
+/* Values of some types have always the same characters. */
+static void
+know_type(Part *part, Oid type)
+{
+	const char *classes = type == INT2OID || type == INT4OID || type == INT8OID ? "0-" :
+		type == UUIDOID ? "0a-" : NULL;
+
+	part->known = classes != NULL;
+	for (int i = 0; part->known && classes[i] != '\0'; i++)
+		part->seen[(unsigned char) classes[i]] = true;
+}
+
 /* The shape of a key template's keys, in the current memory context. */
 RexpKeyShape *
 rexp_key_shape_create(const char *key_template, TupleDesc desc)
@@ -54,6 +69,13 @@ rexp_key_shape_create(const char *key_template, TupleDesc desc)
 	shape->fill = rexp_fill_create(key_template, "key template", "part of the key",
 								   CreateTupleDescCopy(desc));
 	shape->parts = palloc0(sizeof(Part) * Max(shape->fill->template->npieces, 1));
+	for (int i = 0; i < shape->fill->template->npieces; i++)
+	{
+		int			attno = shape->fill->template->pieces[i].attno;
+
+		if (attno > 0)
+			know_type(&shape->parts[i], TupleDescAttr(desc, attno - 1)->atttypid);
+	}
 	return shape;
 }
 
@@ -110,6 +132,19 @@ rexp_key_shape_learn(RexpKeyShape *shape, TupleTableSlot *slot)
 	}
 }
 
+/* Is it known what all columns hold, so that not anything fits? */
+bool
+rexp_key_shape_is_known(const RexpKeyShape *shape)
+{
+	for (int i = 0; i < shape->fill->template->npieces; i++)
+	{
+		if (shape->fill->template->pieces[i].attno > 0 && !shape->parts[i].known &&
+			!shape->any_row)
+			return false;
+	}
+	return true;
+}
+
 /* Does this fit from that piece of the template on? */
 static bool
 fits_from(const RexpKeyShape *shape, int i, const char *at, const char *end)
@@ -129,7 +164,7 @@ fits_from(const RexpKeyShape *shape, int i, const char *at, const char *end)
 	{
 		if (fits_from(shape, i + 1, at, end))
 			return true;
-		if (at == end || (shape->any_row &&
+		if (at == end || ((shape->any_row || shape->parts[i].known) &&
 						  !shape->parts[i].seen[class_of((unsigned char) *at)]))
 			return false;
 	}

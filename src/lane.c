@@ -120,9 +120,7 @@ publish_retrying(RexpLane *lane, bool retrying)
 	if (!retrying && traffic->retrying > 0)
 		return;					/* others are */
 	rexp_progress_state(traffic->ledger.progress,
-						retrying ? REXP_STATE_RETRYING :
-						traffic->indexing ? REXP_STATE_INDEXING :
-						traffic->finishing ? REXP_STATE_FINISHING : REXP_STATE_RUNNING,
+						retrying ? REXP_STATE_RETRYING : traffic->state,
 						retrying ? &lane->why : NULL);
 }
 
@@ -141,7 +139,9 @@ settle_done(RexpLane *lane, RexpBatch *batch, RexpRow *row)
 	if (!row->counted && !row->echo)
 	{
 		row->counted = true;
-		if (row->unchanged)
+		if (row->deletes)
+			lane->traffic->ledger.counters.rows_pruned += row->found;
+		else if (row->unchanged)
 			lane->traffic->ledger.counters.rows_unchanged++;
 		else
 		{
@@ -161,6 +161,14 @@ settle_failed(RexpLane *lane, RexpBatch *batch, RexpRow *row, const RexpError *e
 	rexp_window_settle(&lane->window, batch, row, REXP_ROW_FAILED);
 	if (row->echo)
 		return;
+	if (row->deletes)
+	{
+		RexpError	fatal = *error;
+
+		rexp_error_prefix(&fatal, "could not delete a key that no row has: ");
+		stop(lane, &fatal);
+		return;
+	}
 	if (row->counted)
 	{
 		/* it went well before it was sent again; what counts is the last word */
@@ -408,6 +416,15 @@ judge(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
 	}
 	if (reply->type == REXP_REPLY_ERROR)
 		return rexp_lane_judge_error(lane, reply->text, reply->len, error);
+	if (flight->kind == REXP_FLIGHT_WRITES &&
+		flight->batch->rows[lane->window.receive_at].deletes)
+	{
+		RexpRow    *row = &flight->batch->rows[lane->window.receive_at];
+
+		/* sent twice, the first time may have been the one that did it */
+		row->found = reply->integer > 0 || row->in_doubt;
+		return REXP_ANSWER_DONE;
+	}
 	if (flight->kind == REXP_FLIGHT_WRITES && reply->type == REXP_REPLY_NIL &&
 		lane->traffic->options.verb.nil != REXP_NIL_IS_FINE)
 	{

@@ -35,8 +35,7 @@ typedef struct RexpTraffic
 	RexpLedger	ledger;
 	int			outstanding;	/* blocks with Redis, as last shown */
 	int			retrying;		/* lanes that are in trouble */
-	bool		finishing;
-	bool		indexing;
+	RexpState	state;			/* of the job, when it is not in trouble */
 	bool		asking;			/* something is asked for by itself */
 	RexpChanges *changes;		/* what Redis has is not written, or NULL */
 	bool		lost;			/* a connection was, in a cluster */

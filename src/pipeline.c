@@ -108,6 +108,7 @@ rexp_pipeline_create(const RexpPipelineOptions *options,
 	p->context = context;
 	p->link_options = *link_options;
 	p->traffic.options = *options;
+	p->traffic.state = REXP_STATE_RUNNING;
 	p->traffic.ledger.progress = progress;
 	p->traffic.ledger.ignore_errors = options->ignore_errors;
 	p->traffic.ledger.reject_limit = options->reject_limit;
@@ -778,7 +779,6 @@ watch_row(RexpPipeline *p, RexpBlock *block)
 					  buffer->data + buffer->len - commands,
 					  buffer->data + block->key_start, block->key_len, &block->print);
 	block->commands++;
-	block->watched = true;
 }
 
 /* The lane for the row at hand, in whose batch its commands then are. */
@@ -806,30 +806,16 @@ place_row(RexpPipeline *p, RexpBlock *block, int *slot)
 	return lane;
 }
 
-/*
- * rexp_pipeline_row_end
- *	  The row is complete.  Returns false if the job has failed, when no more
- *	  rows are wanted.  May wait for Redis, and serves interrupts.
- */
-bool
-rexp_pipeline_row_end(RexpPipeline *p, RexpBlock *block)
+/* The row at hand goes on its way.  Returns as rexp_pipeline_row_end(). */
+static bool
+send_row(RexpPipeline *p, RexpBlock *block, int64 number)
 {
-	RexpLane   *lane;
-	RexpBatch  *batch;
-	RexpRow    *row;
 	int			slot;
+	RexpLane   *lane = place_row(p, block, &slot);
+	RexpBatch  *batch = rexp_window_filling(&lane->window);
+	RexpRow    *row = rexp_window_row_end(&lane->window, block, slot);
 
-	if (p->traffic.options.keys_apart && has_key(p, block) &&
-		!wait_for_others(p, block))
-		return false;
-	block->watched = false;
-	if (p->traffic.changes != NULL)
-		watch_row(p, block);
-	lane = place_row(p, block, &slot);
-	batch = rexp_window_filling(&lane->window);
-	row = rexp_window_row_end(&lane->window, block, slot);
-	row->number = ++p->traffic.ledger.counters.rows_read;
-
+	row->number = number;
 	if (batch->nrows >= p->traffic.options.batch ||
 		batch->data.len >= REXP_BATCH_BYTES)
 		return dispatch(p, lane);
@@ -852,6 +838,62 @@ rexp_pipeline_row_end(RexpPipeline *p, RexpBlock *block)
 			return wind_up(p);
 	}
 	return true;
+}
+
+/*
+ * rexp_pipeline_row_end
+ *	  The row is complete.  Returns false if the job has failed, when no more
+ *	  rows are wanted.  May wait for Redis, and serves interrupts.
+ */
+bool
+rexp_pipeline_row_end(RexpPipeline *p, RexpBlock *block)
+{
+	if (p->traffic.options.keys_apart && has_key(p, block) &&
+		!wait_for_others(p, block))
+		return false;
+	block->deletes = false;
+	block->watched = p->traffic.changes != NULL;
+	if (p->traffic.changes != NULL)
+		watch_row(p, block);
+	return send_row(p, block, ++p->traffic.ledger.counters.rows_read);
+}
+
+/*
+ * rexp_pipeline_delete
+ *	  Have a key deleted that no row has, and count it as pruned if it was there.
+ *	  Returns as _row_end().
+ */
+bool
+rexp_pipeline_delete(RexpPipeline *p, const char *key, size_t key_len)
+{
+	RexpBuffer *out = rexp_pipeline_row_begin(p);
+	RexpBlock	block = {.commands = 1, .key_len = key_len, .deletes = true};
+
+	rexp_resp_header(out, '*', 2);
+	rexp_resp_word(out, "UNLINK");
+	rexp_resp_bulk(out, key, key_len);
+	block.key_start = out->len - 2 - key_len;
+	if (p->traffic.changes != NULL)
+		watch_row(p, &block);
+	return send_row(p, &block, 0);
+}
+
+/* Rows have failed, so that nothing is deleted: note it, for who waits. */
+void
+rexp_pipeline_not_pruned(RexpPipeline *p)
+{
+	p->traffic.ledger.counters.not_pruned = true;
+	ereport(WARNING,
+			(errmsg("nothing was pruned, since rows have failed")));
+}
+
+/* Show this state, now or when the trouble is over. */
+void
+rexp_pipeline_enter(RexpPipeline *p, RexpState state)
+{
+	p->traffic.state = state;
+	if (p->traffic.retrying == 0)
+		rexp_progress_state(p->traffic.ledger.progress, state, NULL);
 }
 
 /* Cut off what there is of a row that will not be sent. */
@@ -978,9 +1020,8 @@ rexp_pipeline_finish(RexpPipeline *p)
 {
 	if (has_failed(p))
 		return wind_up(p);
-	p->traffic.finishing = true;
-	if (p->traffic.retrying == 0)
-		rexp_progress_state(p->traffic.ledger.progress, REXP_STATE_FINISHING, NULL);
+	if (p->traffic.state < REXP_STATE_FINISHING)
+		rexp_pipeline_enter(p, REXP_STATE_FINISHING);
 	(void) step(p, false);
 	if (!settle_all(p))
 		return false;
@@ -1294,8 +1335,7 @@ rexp_pipeline_wait_index(RexpPipeline *p)
 	RexpIndexInfo info;
 	RexpError	refused;
 
-	rexp_progress_state(p->traffic.ledger.progress, REXP_STATE_INDEXING, NULL);
-	p->traffic.indexing = true;
+	rexp_pipeline_enter(p, REXP_STATE_INDEXING);
 	while (look_at_index(p, &info))
 	{
 		int64		more = info.failures - p->index_base;

@@ -43,6 +43,10 @@ extern bool rexp_pipeline_row_reject(RexpPipeline *pipeline,
 									 const RexpBlock *block,
 									 const RexpError *error);
 extern bool rexp_pipeline_row_skip(RexpPipeline *pipeline);
+extern bool rexp_pipeline_delete(RexpPipeline *pipeline, const char *key,
+								 size_t key_len);
+extern void rexp_pipeline_not_pruned(RexpPipeline *pipeline);
+extern void rexp_pipeline_enter(RexpPipeline *pipeline, RexpState state);
 extern bool rexp_pipeline_finish(RexpPipeline *pipeline);
 extern redisReply *rexp_pipeline_ask(RexpPipeline *pipeline, const RexpBuffer *request,
 									 const char *key, size_t key_len,

@@ -65,6 +65,7 @@ typedef struct RexpCounters
 	bool		held_by_replicas;	/* rows count when replicas have them */
 	int64		written_at_restart; /* rows_written at the first of them */
 	int64		evicted_keys;	/* by Redis, since the job began */
+	bool		not_pruned;		/* since rows have failed */
 	bool		has_index;		/* an index is looked at: */
 	int64		index_failures; /* attempts to index that it refused since */
 } RexpCounters;

@@ -243,6 +243,7 @@ rexp_window_row_end(RexpWindow *window, const RexpBlock *block, int slot)
 	row->key_len = block->key_len;
 	row->expiry = block->expiry;
 	row->commands = block->commands;
+	row->deletes = block->deletes;
 	row->watched = block->watched;
 	row->print = block->print;
 	row->state = block->watched ? REXP_ROW_UNCHECKED : REXP_ROW_WAITING;
@@ -752,6 +753,7 @@ rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch, RexpRow *r
 	block.key_len = row->key_len;
 	block.expiry = row->expiry;
 	block.commands = row->commands + asking - row->asking;
+	block.deletes = row->deletes;
 	block.watched = row->watched;
 	block.print = row->print;
 	if (asking)
@@ -943,7 +945,7 @@ rexp_window_reckon(const RexpWindow *window, int64 *in_doubt, int64 *unsent)
 		{
 			const RexpRow *row = &batch->rows[j];
 
-			if (row->counted || row->echo || row_is_settled(row))
+			if (row->counted || row->echo || row->deletes || row_is_settled(row))
 				continue;
 			if (row->in_doubt || (row_is_with_redis(row) && !row->unchanged))
 				(*in_doubt)++;

@@ -58,6 +58,7 @@ typedef struct RexpRow
 	uint8		losses;			/* of the connection, while it was first */
 	uint8		misses;			/* its expiry has not found its key */
 	uint8		hops;			/* from node to node by ASK */
+	bool		deletes;		/* no row of the query, but a key to be deleted */
 	bool		counted;		/* in rows_written */
 	bool		in_doubt;		/* may be in Redis from an earlier attempt */
 } RexpRow;

@@ -22,6 +22,7 @@
 #include "payload.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
+#include "prune.h"
 #include "server_options.h"
 #include "source.h"
 #include "storage/proc.h"
@@ -42,6 +43,7 @@ typedef struct Worker
 	RexpLinkOptions *link_options;
 	RexpPipeline *pipeline;		/* NULL until there is one */
 	RexpEncoder *encoder;
+	RexpPrune  *prune;			/* or NULL */
 	TimestampTz started_at;
 	RexpError	fatal;			/* sqlstate 0: none seen */
 	bool		connected;
@@ -150,6 +152,9 @@ take_row(TupleTableSlot *slot, void *arg)
 	switch (rexp_encoder_encode(worker->encoder, slot, out, &block, &error))
 	{
 		case REXP_ENCODED:
+			if (worker->prune != NULL)
+				rexp_prune_take(worker->prune, slot, out->data + block.key_start,
+								block.key_len);
 			return rexp_pipeline_row_end(worker->pipeline, &block);
 		case REXP_ENCODE_SKIPPED:
 			return rexp_pipeline_row_skip(worker->pipeline);
@@ -183,9 +188,52 @@ prepare_session(Worker *worker)
 
 /* Read the rows of the query, and send them. */
 static void
+read_rows(Worker *worker)
+{
+	RexpSource *source = rexp_source_open(worker->job.query);
+
+	worker->encoder = rexp_encoder_create(&worker->job.encoding,
+										  rexp_source_columns(source));
+	if (worker->job.prune)
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+		worker->prune = rexp_prune_create(&worker->job, rexp_source_columns(source));
+		MemoryContextSwitchTo(old);
+	}
+	rexp_progress_estimate(worker->progress, rexp_source_estimate(source));
+	rexp_progress_state(worker->progress, REXP_STATE_RUNNING, NULL);
+	rexp_source_run(source, take_row, worker);
+	if (rexp_pipeline_error(worker->pipeline) != NULL)
+		raise_pipeline_error(worker);
+	rexp_source_close(source);
+}
+
+/* Redis has all rows: keys that none of them has are to go. */
+static void
+prune(Worker *worker)
+{
+	MemoryContext old;
+
+	if (!rexp_pipeline_finish(worker->pipeline))
+		raise_pipeline_error(worker);
+	if (rexp_pipeline_counters(worker->pipeline)->rows_failed > 0)
+	{
+		rexp_pipeline_not_pruned(worker->pipeline);
+		return;
+	}
+	rexp_pipeline_enter(worker->pipeline, REXP_STATE_PRUNING);
+	old = MemoryContextSwitchTo(TopTransactionContext);
+	if (!rexp_prune_run(worker->prune, worker->link_options, worker->pipeline) ||
+		!rexp_pipeline_finish(worker->pipeline))
+		raise_pipeline_error(worker);
+	MemoryContextSwitchTo(old);
+}
+
+/* All that is done in the transaction of the query. */
+static void
 run_query(Worker *worker)
 {
-	RexpSource *source;
 	RexpIdentity saved;
 
 	StartTransactionCommand();
@@ -198,18 +246,14 @@ run_query(Worker *worker)
 	 */
 	if (XactIsoLevel == XACT_SERIALIZABLE && RecoveryInProgress())
 		XactIsoLevel = XACT_REPEATABLE_READ;
+
+	/* prune runs it twice, the second time with another snapshot */
+	if (worker->job.prune)
+		XactIsoLevel = XACT_READ_COMMITTED;
 	rexp_session_enter(&worker->session, &saved);
-
-	source = rexp_source_open(worker->job.query);
-	worker->encoder = rexp_encoder_create(&worker->job.encoding,
-										  rexp_source_columns(source));
-	rexp_progress_estimate(worker->progress, rexp_source_estimate(source));
-	rexp_progress_state(worker->progress, REXP_STATE_RUNNING, NULL);
-	rexp_source_run(source, take_row, worker);
-	if (rexp_pipeline_error(worker->pipeline) != NULL)
-		raise_pipeline_error(worker);
-	rexp_source_close(source);
-
+	read_rows(worker);
+	if (worker->job.prune)
+		prune(worker);
 	rexp_session_leave(&saved);
 
 	/*

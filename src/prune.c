@@ -1,0 +1,248 @@
+/*-------------------------------------------------------------------------
+ *
+ * prune.c
+ *	  Delete keys of Redis that no row has any more.
+ *
+ *	   keys of the rows, as they are exported	(seen)
+ *	   keys of Redis, of the template's shape and the export's type, that are
+ *	   not among these							(candidates)
+ *	   keys of the rows now, which the query is run for once more	(present)
+ *	   candidates that are not among these		(doomed)
+ *
+ * The second look is for rows that came after the export's snapshot, which somebody
+ * else may have written to Redis.  Nothing is deleted before it is known how many
+ * that are.  What deletes them goes through the pipeline, as rows do.
+ *
+ * All of it happens in the transaction of the query, which holds no snapshot between
+ * its two runs, but the locks on what it reads.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "fill.h"
+#include "key_set.h"
+#include "key_shape.h"
+#include "miscadmin.h"
+#include "prune.h"
+#include "scan.h"
+#include "source.h"
+#include "utils/memutils.h"
+#include "value.h"
+
+/* Our own keys are none of an export's. */
+#define OWN_PREFIX "redis_export:"
+
+struct RexpPrune
+{
+	const RexpJob *job;
+	MemoryContext row_context;
+	RexpKeyShape *shape;
+	RexpKeySet *seen;
+	int64		there;			/* keys of the shape in Redis */
+	RexpKeySet *candidates;
+	int64		ncandidates;
+	RexpKeySet *present;
+	RexpKeySet *doomed;
+	int64		ndoomed;
+
+	/* for the second look: */
+	RexpFill   *fill;
+	RexpBuffer	key;
+};
+
+/*
+ * rexp_prune_create
+ *	  Get ready to learn the keys of an export's rows, in the current memory context.
+ *
+ * The current transaction must be that of the query, and go on to the end.
+ */
+RexpPrune *
+rexp_prune_create(const RexpJob *job, TupleDesc desc)
+{
+	RexpPrune  *prune = palloc0(sizeof(RexpPrune));
+
+	prune->job = job;
+	prune->row_context = AllocSetContextCreate(CurrentMemoryContext, "redis_export prune row",
+											   ALLOCSET_DEFAULT_SIZES);
+	prune->shape = rexp_key_shape_create(job->encoding.key_template, desc);
+	prune->seen = rexp_key_set_create();
+	return prune;
+}
+
+/* A row of this key is exported.  All columns of the slot have been got. */
+void
+rexp_prune_take(RexpPrune *prune, TupleTableSlot *slot, const char *key, size_t key_len)
+{
+	MemoryContext old = MemoryContextSwitchTo(prune->row_context);
+	RexpOutputSettings saved;
+
+	rexp_key_set_add(prune->seen, key, key_len);
+	rexp_output_settings_enter(&saved);
+	rexp_key_shape_learn(prune->shape, slot);
+	rexp_output_settings_leave(&saved);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(prune->row_context);
+}
+
+/* Is this a key that an export with the template might have made? */
+static bool
+is_ours(const RexpPrune *prune, const bytea *key)
+{
+	const char *bytes = VARDATA_ANY(key);
+	size_t		len = VARSIZE_ANY_EXHDR(key);
+
+	if (len >= sizeof(OWN_PREFIX) - 1 && memcmp(bytes, OWN_PREFIX, sizeof(OWN_PREFIX) - 1) == 0)
+		return false;
+	return rexp_key_shape_fits(prune->shape, bytes, len);
+}
+
+/* Which keys are in Redis, and not those of rows that were exported? */
+static void
+find_candidates(RexpPrune *prune, const RexpLinkOptions *link_options)
+{
+	RexpScanOptions options = {
+		.kind = REXP_SCAN_KEYS,
+		.server = prune->job->server,
+		.link_options = link_options,
+		.pattern = rexp_key_shape_pattern(prune->shape),
+		.type = prune->job->encoding.kind == REXP_EXPORT_HASH ? "hash" : "ReJSON-RL"
+	};
+	RexpScan   *scan = rexp_scan_begin(&options);
+	const bytea *key;
+	const redisReply *none;
+
+	prune->candidates = rexp_key_set_create();
+	rexp_key_set_sort(prune->seen);
+	while ((key = rexp_scan_next(scan, &none)) != NULL)
+	{
+		if (!is_ours(prune, key))
+			continue;
+		prune->there++;
+		if (rexp_key_set_has(prune->seen, key))
+			continue;
+		prune->ncandidates++;
+		rexp_key_set_add(prune->candidates, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+	}
+	rexp_scan_end(scan);
+	rexp_key_set_end(prune->seen);
+	rexp_key_set_sort(prune->candidates);
+}
+
+/* One row of the second look: what counts is that its key can be made. */
+static bool
+take_present(TupleTableSlot *slot, void *arg)
+{
+	RexpPrune  *prune = arg;
+	MemoryContext old = MemoryContextSwitchTo(prune->row_context);
+	RexpOutputSettings saved;
+	RexpError	ignored;
+
+	slot_getallattrs(slot);
+	prune->key.len = 0;
+	rexp_output_settings_enter(&saved);
+	if (rexp_fill_append(prune->fill, slot, &prune->key, &ignored))
+		rexp_key_set_add(prune->present, prune->key.data, prune->key.len);
+	rexp_output_settings_leave(&saved);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(prune->row_context);
+	CHECK_FOR_INTERRUPTS();
+	return true;
+}
+
+/* Run the query once more, under a snapshot of its own. */
+static void
+look_again(RexpPrune *prune)
+{
+	MemoryContext context = CurrentMemoryContext;
+	RexpSource *source = rexp_source_open(prune->job->query);
+	MemoryContext old = MemoryContextSwitchTo(context);
+
+	prune->present = rexp_key_set_create();
+	prune->fill = rexp_fill_create(prune->job->encoding.key_template, "key template",
+								   "part of the key",
+								   CreateTupleDescCopy(rexp_source_columns(source)));
+	rexp_buffer_init(&prune->key, 256);
+	MemoryContextSwitchTo(old);
+	rexp_source_run(source, take_present, prune);
+	rexp_source_close(source);
+	MemoryContextSwitchTo(context);
+	rexp_key_set_sort(prune->present);
+}
+
+/* Which of the candidates no row has by now? */
+static void
+find_doomed(RexpPrune *prune)
+{
+	const bytea *key;
+
+	prune->doomed = rexp_key_set_create();
+	while ((key = rexp_key_set_next(prune->candidates)) != NULL)
+	{
+		if (rexp_key_set_has(prune->present, key))
+			continue;
+		prune->ndoomed++;
+		rexp_key_set_add(prune->doomed, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+	}
+	rexp_key_set_end(prune->candidates);
+	rexp_key_set_end(prune->present);
+	rexp_key_set_sort(prune->doomed);
+}
+
+/* Raise an error if that is more than is allowed. */
+static void
+check_limit(const RexpPrune *prune)
+{
+	if (prune->ndoomed <= prune->job->prune_limit * prune->there)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("prune would delete " INT64_FORMAT " of " INT64_FORMAT " keys, more than prune_limit %g allows",
+					prune->ndoomed, prune->there, prune->job->prune_limit),
+			 errdetail("All rows are written, and nothing is deleted."),
+			 errhint("See which keys these are with redis_export_verify(), where they are extra. If they may go, export with a larger prune_limit.")));
+}
+
+/* Delete them.  False if the job has failed. */
+static bool
+delete_doomed(RexpPrune *prune, RexpPipeline *pipeline)
+{
+	const bytea *key;
+	bool		good = true;
+
+	while (good && (key = rexp_key_set_next(prune->doomed)) != NULL)
+		good = rexp_pipeline_delete(pipeline, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+	rexp_key_set_end(prune->doomed);
+	return good;
+}
+
+/*
+ * rexp_prune_run
+ *	  Find out which keys are to go, and send off what deletes them.
+ *
+ * All rows must have been acknowledged.  False if the job has failed.  Raises an error
+ * if too many would go, or if Redis cannot be scanned.
+ */
+bool
+rexp_prune_run(RexpPrune *prune, const RexpLinkOptions *link_options,
+			   RexpPipeline *pipeline)
+{
+	find_candidates(prune, link_options);
+	if (prune->ncandidates == 0)
+	{
+		rexp_key_set_end(prune->candidates);
+		return true;
+	}
+	if (!rexp_key_shape_is_known(prune->shape))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("prune cannot tell which keys are of key template \"%s\", since the query returned no rows",
+						prune->job->encoding.key_template),
+				 errdetail("What keys look like is learnt from the rows, unless they are integers or uuids."),
+				 errhint("If all are to go, delete them with redis_command() and redis_scan().")));
+	look_again(prune);
+	find_doomed(prune);
+	check_limit(prune);
+	return delete_doomed(prune, pipeline);
+}

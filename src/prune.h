@@ -1,0 +1,23 @@
+/*-------------------------------------------------------------------------
+ *
+ * prune.h
+ *	  Delete keys of Redis that no row has any more.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_PRUNE_H
+#define REDIS_EXPORT_PRUNE_H
+
+#include "access/tupdesc.h"
+#include "executor/tuptable.h"
+#include "job.h"
+
+typedef struct RexpPrune RexpPrune;
+
+extern RexpPrune *rexp_prune_create(const RexpJob *job, TupleDesc desc);
+extern void rexp_prune_take(RexpPrune *prune, TupleTableSlot *slot, const char *key,
+							size_t key_len);
+extern bool rexp_prune_run(RexpPrune *prune, const RexpLinkOptions *link_options,
+						   RexpPipeline *pipeline);
+
+#endif							/* REDIS_EXPORT_PRUNE_H */
