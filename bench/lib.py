@@ -19,6 +19,7 @@ import threading
 import time
 from typing import NamedTuple
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 MB = 1024 * 1024
 TICKS = os.sysconf('SC_CLK_TCK')
 QUIET = 0.15        # of a core, taken by what is no part of the benchmark: more than that, and it measures noise
@@ -66,8 +67,8 @@ class Session:
     END = '-- end of answer --'
 
     def __init__(self):
-        self.process = subprocess.Popen(psql(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL)
+        self.errors = tempfile.TemporaryFile(dir='.')
+        self.process = subprocess.Popen(psql(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors)
 
     def ask(self, sql):
         self.process.stdin.write(f'{sql};\n\\echo {self.END}\n')
@@ -77,7 +78,8 @@ class Session:
             if line.rstrip('\n') == self.END:
                 return answer
             answer.append(line.rstrip('\n'))
-        raise BenchError('lost the watching session')
+        self.errors.seek(0)
+        raise BenchError('lost a session: ' + self.errors.read().decode(errors='replace').strip())
 
 
 class Redis:
@@ -249,6 +251,14 @@ class Run:
             return file.read().decode(errors='replace')
 
 
+def compiled(name):
+    """A C program of this folder, made in the working directory."""
+    done = subprocess.run(['gcc', '-O2', '-pthread', '-o', name, os.path.join(HERE, f'{name}.c')], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise BenchError(f'{name}.c does not compile: {done.stderr}')
+    return f'./{name}'
+
+
 # ---- loads ------------------------------------------------------------------------------------
 
 class Exports:
@@ -259,22 +269,32 @@ class Exports:
         rows('-c', f"CREATE SERVER redis FOREIGN DATA WRAPPER redis_export OPTIONS (host '127.0.0.1', port '{redis.port}')")
         self.session = Session()
 
-    def run(self, call, expected, seconds=600, interval=0.02):
-        """SELECT FROM a call such as redis_hash_export(...): the finished run, and the sampler of its worker."""
+    def run(self, call, expected, seconds=600, interval=0.02, unchanged=0):
+        """SELECT FROM a call such as redis_hash_export(...), which is to write `expected` rows and to find others that are
+        unchanged: the finished run, and the sampler of its worker."""
         sampler = Sampler(self._worker, interval)
         sampler.start()
-        run = Run(psql('-c', f'SELECT state, rows_written, rows_failed, extract(epoch FROM finished_at - started_at) FROM {call}'),
-                  seconds=seconds)
+        run = Run(psql('-c', f'SELECT state, rows_written, rows_unchanged, rows_failed, '
+                       f'extract(epoch FROM finished_at - started_at) FROM {call}'), seconds=seconds)
         try:
-            state, written, failed, job_seconds = run.wait().strip().split('|')
+            state, written, same, failed, job_seconds = run.wait().strip().split('|')
         finally:
             sampler.finish()
-        if (state, int(written), int(failed)) != ('done', expected, 0):
-            raise BenchError(f'the export ended {state}, {written} of {expected} rows written, {failed} failed')
+        if (state, int(written), int(same), int(failed)) != ('done', expected, unchanged, 0):
+            raise BenchError(f'the export ended {state}, {written} of {expected} rows written, {same} of {unchanged} unchanged, '
+                             f'{failed} failed')
         if not sampler.samples:
             raise BenchError('the worker was gone before it was seen: take more rows')
         run.job_seconds = float(job_seconds)
         return run, sampler
+
+    def await_no_worker(self):
+        """Who looks for the next worker must not find the last one, which ends a little after its job."""
+        deadline = time.monotonic() + 30
+        while self._worker():
+            if time.monotonic() > deadline:
+                raise BenchError('the last worker does not end')
+            time.sleep(0.002)
 
     def _worker(self):
         found = self.session.ask("SELECT pid FROM pg_stat_activity WHERE backend_type = 'redis_export worker'")
@@ -455,17 +475,18 @@ def table(rows):
     return '\n'.join([line(rows[0]), '  '.join('-' * width for width in widths), *map(line, rows[1:])])
 
 
-def target(name, value, limit, least=None):
-    """A line that says PASS or OVER."""
-    good = value <= limit and (least is None or value >= least)
-    return {'target': name, 'value': round(value, 4), 'limit': round(limit, 4), 'least': least,
-            'verdict': 'PASS' if good else 'OVER' if value > limit else 'UNDER'}
+def target(name, value, limit=None, least=None):
+    """A line that says PASS, OVER or UNDER."""
+    over, under = limit is not None and value > limit, least is not None and value < least
+    return {'target': name, 'value': round(value, 4), 'limit': limit and round(limit, 4), 'least': least,
+            'verdict': 'OVER' if over else 'UNDER' if under else 'PASS'}
 
 
 def print_targets(lines):
     print()
     for line in lines:
-        bounds = f'at most {line["limit"]:g}' if line['least'] is None else f'{line["least"]:g} to {line["limit"]:g}'
+        bounds = (f'at most {line["limit"]:g}' if line['least'] is None else f'at least {line["least"]:g}' if line['limit'] is None
+                  else f'{line["least"]:g} to {line["limit"]:g}')
         print(f'{line["verdict"]:5} {line["target"]}: {line["value"]:g} ({bounds})')
 
 

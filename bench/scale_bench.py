@@ -68,12 +68,8 @@ class Sink:
     """sink.c, compiled and running; to lib it looks like a Redis."""
 
     def __init__(self):
-        done = subprocess.run(['gcc', '-O2', '-pthread', '-o', 'sink', os.path.join(HERE, 'sink.c')], capture_output=True,
-                              text=True)
-        if done.returncode != 0:
-            raise BenchError('sink.c does not compile: ' + done.stderr)
         # It ends with the pipe that is its standard input, and so with us.
-        self.process = subprocess.Popen(['./sink'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([lib.compiled('sink')], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid, self.port = self.process.pid, int(self.process.stdout.readline())
         import redis
         self.client = redis.Redis(port=self.port, protocol=2, decode_responses=True)
@@ -87,15 +83,6 @@ class Sink:
 def worker_of(session):
     found = session.ask("SELECT pid FROM pg_stat_activity WHERE backend_type = 'redis_export worker'")
     return found[0] if found else None
-
-
-def await_no_worker(session):
-    """Who looks for the next worker must not find the last one, which ends a little after its job."""
-    deadline = time.monotonic() + 30
-    while worker_of(session):
-        if time.monotonic() > deadline:
-            raise BenchError('the last worker does not end')
-        time.sleep(0.002)
 
 
 class Feeder:
@@ -123,7 +110,7 @@ class Feeder:
             samplers.append(sampler)
             return lib.Loaded(run.job_seconds, sampler.cpu, sampler)
 
-        await_no_worker(self.exports.session)
+        self.exports.await_no_worker()
         before = self.sink.counted()
         figures = lib.measured(self.sink, self.rows[name], export)
         counted = [after - once for after, once in zip(self.sink.counted(), before)]
@@ -266,7 +253,7 @@ def profile(feeder, session, name):
     samples = []
     for number in range(1, PROFILE_RUNS + 1):
         say(f'profile of {name}, {number} of {PROFILE_RUNS}')
-        await_no_worker(session)
+        feeder.exports.await_no_worker()
         with concurrent.futures.ThreadPoolExecutor() as pool:
             export = pool.submit(feeder.exports.run, feeder.call(name), feeder.rows[name])
             samples += Perf(session).samples()

@@ -1,4 +1,4 @@
-# bench/start.sh: from the command line of a bench to its measuring program. Sourced by bench/rows and bench/vector, in the
+# bench/start.sh: from the command line of a bench to its measuring program. Sourced by most of them, in the
 # project's folder:
 #
 #   . bench/start.sh
