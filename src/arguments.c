@@ -18,6 +18,7 @@
 #include "catalog/pg_type.h"
 #include "expiry.h"
 #include "funcapi.h"
+#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/syscache.h"
@@ -420,5 +421,6 @@ rexp_scan_arguments(RexpArguments *arguments, RexpScanKind kind,
 	/* of "$", the answer would be an array that holds the document */
 	options->path = path == NULL || strcmp(path, "$") == 0 ? "." :
 		rexp_literal_utf8(path, strlen(path));
+	options->memory = work_mem;
 	options->skip_invalid = flag_of(arguments, "skip_invalid");
 }

@@ -3,7 +3,7 @@
  * key_set.c
  *	  Any number of keys, each once, in order.
  *
- * A sort of PostgreSQL's, which takes no more than work_mem and spills to disk.  All
+ * A sort of PostgreSQL's, which takes so much memory and then spills to disk.  All
  * keys are added first; then they come out.  It must end in the transaction in which
  * it began, and may be used in the midst of others' work in this, such as a query's.
  *
@@ -17,7 +17,6 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "key_set.h"
-#include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/tuplesort.h"
@@ -31,16 +30,16 @@ struct RexpKeySet
 	bool		at_end;
 };
 
-/* An empty set, in the current memory context. */
+/* An empty set, in the current memory context, of so many kB (64 at least). */
 RexpKeySet *
-rexp_key_set_create(void)
+rexp_key_set_create(int memory)
 {
 	RexpKeySet *set = palloc0(sizeof(RexpKeySet));
 
 	set->context = CurrentMemoryContext;
 	set->owner = CurrentResourceOwner;
 	set->sort = tuplesort_begin_datum(BYTEAOID, ByteaLessOperator, InvalidOid, false,
-									  work_mem, NULL, TUPLESORT_NONE);
+									  Max(memory, 64), NULL, TUPLESORT_NONE);
 	return set;
 }
 

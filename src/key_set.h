@@ -12,7 +12,7 @@
 
 typedef struct RexpKeySet RexpKeySet;
 
-extern RexpKeySet *rexp_key_set_create(void);
+extern RexpKeySet *rexp_key_set_create(int memory);
 extern void rexp_key_set_add(RexpKeySet *set, const char *key, size_t len);
 extern void rexp_key_set_sort(RexpKeySet *set);
 extern const bytea *rexp_key_set_next(RexpKeySet *set);

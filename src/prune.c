@@ -31,6 +31,9 @@
 #include "utils/memutils.h"
 #include "value.h"
 
+/* Sets at a time, which share work_mem. */
+#define SETS 3
+
 /* Our own keys are none of an export's. */
 #define OWN_PREFIX "redis_export:"
 
@@ -67,7 +70,7 @@ rexp_prune_create(const RexpJob *job, TupleDesc desc)
 	prune->row_context = AllocSetContextCreate(CurrentMemoryContext, "redis_export prune row",
 											   ALLOCSET_DEFAULT_SIZES);
 	prune->shape = rexp_key_shape_create(job->encoding.key_template, desc);
-	prune->seen = rexp_key_set_create();
+	prune->seen = rexp_key_set_create(work_mem / SETS);
 	return prune;
 }
 
@@ -107,13 +110,14 @@ find_candidates(RexpPrune *prune, const RexpLinkOptions *link_options)
 		.server = prune->job->server,
 		.link_options = link_options,
 		.pattern = rexp_key_shape_pattern(prune->shape),
-		.type = prune->job->encoding.kind == REXP_EXPORT_HASH ? "hash" : "ReJSON-RL"
+		.type = prune->job->encoding.kind == REXP_EXPORT_HASH ? "hash" : "ReJSON-RL",
+		.memory = work_mem / SETS
 	};
 	RexpScan   *scan = rexp_scan_begin(&options);
 	const bytea *key;
 	const redisReply *none;
 
-	prune->candidates = rexp_key_set_create();
+	prune->candidates = rexp_key_set_create(work_mem / SETS);
 	rexp_key_set_sort(prune->seen);
 	while ((key = rexp_scan_next(scan, &none)) != NULL)
 	{
@@ -159,7 +163,7 @@ look_again(RexpPrune *prune)
 	RexpSource *source = rexp_source_open(prune->job->query);
 	MemoryContext old = MemoryContextSwitchTo(context);
 
-	prune->present = rexp_key_set_create();
+	prune->present = rexp_key_set_create(work_mem / SETS);
 	prune->fill = rexp_fill_create(prune->job->encoding.key_template, "key template",
 								   "part of the key",
 								   CreateTupleDescCopy(rexp_source_columns(source)));
@@ -177,7 +181,7 @@ find_doomed(RexpPrune *prune)
 {
 	const bytea *key;
 
-	prune->doomed = rexp_key_set_create();
+	prune->doomed = rexp_key_set_create(work_mem / SETS);
 	while ((key = rexp_key_set_next(prune->candidates)) != NULL)
 	{
 		if (rexp_key_set_has(prune->present, key))

@@ -238,6 +238,8 @@ run_scan(FunctionCallInfo fcinfo, RexpScanKind kind)
 	RexpArguments arguments;
 	RexpScanOptions options;
 
+	if (!SRF_IS_FIRSTCALL())
+		return rexp_scan(fcinfo, NULL);
 	rexp_arguments_init(&arguments, fcinfo);
 	rexp_scan_arguments(&arguments, kind, &options);
 	return rexp_scan(fcinfo, &options);

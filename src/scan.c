@@ -398,38 +398,33 @@ key_text(const RexpScan *scan, const bytea *key)
 	return text;
 }
 
-/* The fields of a hash as an object, or false if there are none. */
-static bool
-hash_value(const redisReply *reply, StringInfo json)
+/* The fields of a hash as an object, or NULL if there are none. */
+static char *
+hash_value(const redisReply *reply)
 {
+	StringInfoData json;
+
 	if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0)
-		return false;
-	appendStringInfoChar(json, '{');
+		return NULL;
+	initStringInfo(&json);
+	appendStringInfoChar(&json, '{');
 	for (size_t i = 0; i + 1 < reply->elements; i += 2)
 	{
 		if (i > 0)
-			appendStringInfoChar(json, ',');
-		rexp_reply_string(json, reply->element[i]->str, reply->element[i]->len);
-		appendStringInfoChar(json, ':');
-		rexp_reply_string(json, reply->element[i + 1]->str, reply->element[i + 1]->len);
+			appendStringInfoChar(&json, ',');
+		rexp_reply_string(&json, reply->element[i]->str, reply->element[i]->len);
+		appendStringInfoChar(&json, ':');
+		rexp_reply_string(&json, reply->element[i + 1]->str, reply->element[i + 1]->len);
 	}
-	appendStringInfoChar(json, '}');
-	return true;
+	appendStringInfoChar(&json, '}');
+	return json.data;
 }
 
-/* The document, or false if there is none. */
-static bool
-json_value(const redisReply *reply, StringInfo json)
+/* The document, or NULL if there is none. */
+static char *
+json_value(const redisReply *reply)
 {
-	char	   *text;
-
-	if (reply->type != REDIS_REPLY_STRING)
-		return false;
-	text = rexp_reply_text(reply->str, reply->len);
-	if (text == NULL)
-		return false;
-	appendStringInfoString(json, text);
-	return true;
+	return reply->type == REDIS_REPLY_STRING ? rexp_reply_text(reply->str, reply->len) : NULL;
 }
 
 /*
@@ -483,7 +478,7 @@ rexp_scan_begin(const RexpScanOptions *options)
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &scan->callback);
 
 	open_nodes(scan);
-	scan->keys = rexp_key_set_create();
+	scan->keys = rexp_key_set_create(scan->options.memory);
 	for (int i = 0; i < scan->nnodes; i++)
 	{
 		if (rexp_link_is_open(scan->nodes[i].link))
@@ -504,7 +499,7 @@ rexp_scan_begin(const RexpScanOptions *options)
 static bool
 read_value(RexpScanKind kind, const redisReply *reply, Datum *value)
 {
-	StringInfoData json;
+	char	   *json;
 	RexpError	error;
 
 	if (reply->type == REDIS_REPLY_ERROR)
@@ -515,10 +510,10 @@ read_value(RexpScanKind kind, const redisReply *reply, Datum *value)
 			rexp_error_raise(&error);
 		return false;
 	}
-	initStringInfo(&json);
-	if (kind == REXP_SCAN_JSON ? !json_value(reply, &json) : !hash_value(reply, &json))
+	json = kind == REXP_SCAN_JSON ? json_value(reply) : hash_value(reply);
+	if (json == NULL)
 		return false;
-	*value = DirectFunctionCall1(jsonb_in, CStringGetDatum(json.data));
+	*value = DirectFunctionCall1(jsonb_in, CStringGetDatum(json));
 	return true;
 }
 
@@ -543,7 +538,8 @@ next_row(RexpScan *scan, char **key, Datum *value)
 /*
  * rexp_scan
  *	  A row for each call, as functions that return sets do it: (key), or (key,
- *	  value).  The strings of the options lie in the current context.
+ *	  value).  The options are those of the first call, and lie in the current
+ *	  context; later ones need none.
  */
 Datum
 rexp_scan(FunctionCallInfo fcinfo, const RexpScanOptions *options)
@@ -565,7 +561,10 @@ rexp_scan(FunctionCallInfo fcinfo, const RexpScanOptions *options)
 		copy.type = options->type ? pstrdup(options->type) : NULL;
 		copy.path = options->path ? pstrdup(options->path) : NULL;
 		if (options->kind != REXP_SCAN_KEYS)
+		{
 			(void) get_call_result_type(fcinfo, NULL, &call->tuple_desc);
+			call->tuple_desc = BlessTupleDesc(call->tuple_desc);
+		}
 		call->user_fctx = rexp_scan_begin(&copy);
 		MemoryContextSwitchTo(old);
 	}
@@ -576,14 +575,14 @@ rexp_scan(FunctionCallInfo fcinfo, const RexpScanOptions *options)
 		rexp_scan_end(scan);
 		SRF_RETURN_DONE(call);
 	}
-	if (options->kind == REXP_SCAN_KEYS)
+	if (scan->options.kind == REXP_SCAN_KEYS)
 		SRF_RETURN_NEXT(call, CStringGetTextDatum(key));
 	else
 	{
 		Datum		values[2] = {CStringGetTextDatum(key), value};
 		bool		nulls[2] = {false, false};
 
-		SRF_RETURN_NEXT(call, HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(call->tuple_desc),
-																 values, nulls)));
+		SRF_RETURN_NEXT(call, HeapTupleGetDatum(heap_form_tuple(call->tuple_desc, values,
+																 nulls)));
 	}
 }

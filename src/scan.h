@@ -27,6 +27,7 @@ typedef struct RexpScanOptions
 	const char *pattern;		/* as in SCAN MATCH, in UTF-8 */
 	const char *type;			/* as in SCAN TYPE, or NULL */
 	const char *path;			/* of documents, in UTF-8 */
+	int			memory;			/* for the keys, kB */
 	bool		skip_invalid;	/* leave out keys that are no text */
 } RexpScanOptions;
 

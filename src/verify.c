@@ -46,6 +46,9 @@
 #define ROW_FIELDS 4			/* hashes of the names of fields */
 #define ROW_COLUMNS 4
 
+/* Sorts at a time, which share work_mem: the rows, and the keys of Redis. */
+#define SORTS 2
+
 /* What is found, by kind. */
 typedef enum Finding
 {
@@ -272,7 +275,8 @@ begin_sort(Verify *verify)
 	verify->next = MakeSingleTupleTableSlot(verify->desc, &TTSOpsMinimalTuple);
 	verify->current = MakeSingleTupleTableSlot(verify->desc, &TTSOpsMinimalTuple);
 	verify->sort = tuplesort_begin_heap(verify->desc, 2, columns, operators, collations,
-										nulls_first, work_mem, NULL, TUPLESORT_NONE);
+										nulls_first, Max(work_mem / SORTS, 64), NULL,
+										TUPLESORT_NONE);
 }
 
 /* One row of the sort, which is palloc'd where the caller is. */
@@ -449,7 +453,8 @@ compare(Verify *verify)
 		.server = verify->job->server,
 		.pattern = rexp_key_shape_pattern(verify->shape),
 		.type = verify->job->encoding.kind == REXP_EXPORT_HASH ? "hash" : "ReJSON-RL",
-		.path = "."
+		.path = ".",
+		.memory = work_mem / SORTS
 	};
 	RexpScan   *scan = rexp_scan_begin(&options);
 	bytea	   *expected = next_expected(verify);
