@@ -367,6 +367,19 @@ subtest 'a row that was written has to be sent on' => sub {
 	like(said($to), qr/b\+OK$/, 'the later row is written last');
 };
 
+# The key has moved when its expiry comes, and the node that has it by then is lost at that moment.
+subtest 'an expiry that was sent on is lost on its way' => sub {
+	my ($from, $to) = two_fakes(
+		sub {
+			my ($fake, $client, @words) = @_;
+			return $words[0] eq 'SET' ? '+OK' : "-ASK $lower_slot $fake->{other}";
+		},
+		sub { my ($fake) = @_; return $fake->{lost}++ ? ':1' : RedisExport::Fake::CLOSE });
+	like($node->safe_psql('postgres', command_sql(q{VALUES ('a')}, [ 'SET', "${lower}k", '#{column1}' ], server => "'fake$count'", ttl => q{'1 hour'})), qr/\|done$/, 'it is done');
+	is(scalar(() = $to->commands('PEXPIRE')), 2, 'the expiry is sent once more');
+	is(scalar(() = $to->commands('SET')), 0, 'the row is not');
+};
+
 # ---- What is left behind ---------------------------------------------------------------------------------------------
 
 subtest 'many exports in one session' => sub {
