@@ -285,7 +285,22 @@ add_flight(RexpWindow *window, RexpBatch *batch, RexpFlightKind kind)
 	window->nflights++;
 }
 
-/* Batches all of whose rows are settled leave the window. */
+static bool
+has_flight(const RexpWindow *window, const RexpBatch *batch)
+{
+	for (int i = 0; i < window->nflights; i++)
+	{
+		if (window->flights[i].batch == batch)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Batches all of whose rows are settled leave the window.  Rows can be handed over
+ * while a flight of theirs waits behind others; were the batch filled anew before
+ * that is through, the flight would take the new rows for its own.
+ */
 static void
 retire_batches(RexpWindow *window)
 {
@@ -293,8 +308,7 @@ retire_batches(RexpWindow *window)
 	{
 		RexpBatch  *batch = &window->ring[window->head];
 
-		if (batch->open > 0 ||
-			(window->nflights > 0 && window->flights[0].batch == batch))
+		if (batch->open > 0 || has_flight(window, batch))
 			return;
 		window->queued_bytes -= batch->data.len;
 		batch->data.len = batch->sequel.len = 0;

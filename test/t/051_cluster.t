@@ -301,7 +301,8 @@ subtest 'some of several keys have gone' => sub {
 
 # ---- Nodes that do as they are told ----------------------------------------------------------------------------------
 
-# Two fakes that share the slots, the lower half with the first. Each sub answers what is no CLUSTER SLOTS.
+# Two fakes that share the slots, the lower half with the first, until another border is set. Each sub answers what is no CLUSTER
+# SLOTS.
 my $count = 0;
 sub two_fakes
 {
@@ -314,7 +315,8 @@ sub two_fakes
 		my ($sub, $other) = ($subs[$_], 1 - $_);
 		RedisExport::Fake->new(sub {
 			my ($fake, $client, @words) = @_;
-			return "*2\r\n" . $range->(0, 8191, 0) . "\r\n" . $range->(8192, 16383, 1) if $words[0] eq 'CLUSTER';
+			my $border = -e "$dir/border" ? (split /\n/, slurp_file("$dir/border"))[-1] : 8192;
+			return "*2\r\n" . $range->(0, $border - 1, 0) . "\r\n" . $range->($border, 16383, 1) if $words[0] eq 'CLUSTER';
 			return '+OK' if $words[0] eq 'ASKING';
 			$fake->{other} = '127.0.0.1:' . $port->($other);
 			$fake->{shared} = $dir;
@@ -327,6 +329,7 @@ sub two_fakes
 }
 
 sub answer_now { my ($client, $reply) = @_; RedisExport::Fake::write_all($client->{socket}, "$reply\r\n"); return undef }
+sub set_border { my ($fake, $border) = @_; append_to_file("$fake->{shared}/border", "$border\n"); return }
 sub share { my ($fake, $name) = @_; append_to_file("$fake->{shared}/$name", 1); return }
 sub shared { my ($fake, $name) = @_; my $end = time + 10; sleep 0.02 until -e "$fake->{shared}/$name" || time > $end; return }
 sub said { my ($fake) = @_; return join ' ', map { "$_->{words}[2]$_->{reply}" } $fake->commands('SET') }
@@ -378,6 +381,60 @@ subtest 'an expiry that was sent on is lost on its way' => sub {
 	like($node->safe_psql('postgres', command_sql(q{VALUES ('a')}, [ 'SET', "${lower}k", '#{column1}' ], server => "'fake$count'", ttl => q{'1 hour'})), qr/\|done$/, 'it is done');
 	is(scalar(() = $to->commands('PEXPIRE')), 2, 'the expiry is sent once more');
 	is(scalar(() = $to->commands('SET')), 0, 'the row is not');
+};
+
+subtest 'an expiry that was sent on is refused there' => sub {
+	my ($from, $to) = two_fakes(
+		sub {
+			my ($fake, $client, @words) = @_;
+			return $words[0] eq 'PEXPIRE' ? "-ASK $lower_slot $fake->{other}" : '+OK';
+		},
+		sub { my ($fake) = @_; return $fake->{refused}++ ? ':1' : '-OOM no room' });
+	my $id = begin_job($node, command_sql(q{VALUES ('a')}, [ 'SET', "${lower}k", '#{column1}' ], ttl => q{'1 hour'}, server => "'fake$count'"));
+	done_ok($node, $id, 1);
+	is(scalar($to->commands('PEXPIRE')), 2, 'it is asked for once more');
+};
+
+# A batch all of whose rows go away, only their expiry to be set, while the batch behind it has to be sent again. The slot comes
+# back while the first has as many rows as it takes at a time, and has answered none of them.
+subtest 'a row that waits for its expiry goes and comes back' => sub {
+	my $higher = '{' . (grep { slot_of($_) > $lower_slot && slot_of($_) < 8192 } 1 .. 999)[0] . '}';
+	my $slot = slot_of($higher);
+	my ($from, $to) = two_fakes(
+		sub {
+			my ($fake, $client, @words) = @_;
+			my $what = "$words[0] $words[1]";
+			return ':1' if $fake->{open};
+			return undef if $what eq "RPUSH $higher";
+			if ($what eq "PEXPIRE $higher")
+			{
+				$fake->{held} = 0;
+				set_border($fake, $slot);
+				return "-OOM no room\r\n" x 3 . "-MOVED $slot $fake->{other}";
+			}
+			return undef if ++$fake->{held} < 3;
+			return ':1' unless -e "$fake->{shared}/border";
+			share($fake, 'full');
+			shared($fake, 'back');
+			sleep 1;
+			$fake->{open} = 1;
+			return ":1\r\n:1\r\n:1";
+		},
+		sub {
+			my ($fake) = @_;
+			shared($fake, 'full');
+			sleep 0.5;
+			set_border($fake, 8192);
+			share($fake, 'back');
+			return "-MOVED $slot $fake->{other}";
+		});
+	$node->safe_psql('postgres', "ALTER SERVER fake$count OPTIONS (ADD timeout '10')");
+	my $rows = join ', ', "('$higher', 0)", map { "('$lower', $_)" } 1 .. 9;
+	my $id = begin_job($node, command_sql("VALUES $rows", [ 'RPUSH', '#{column1}', '#{column2}' ], ttl => q{'1 hour'}, batch => 1, server => "'fake$count'"));
+	done_ok($node, $id, 10);
+	is(scalar($to->commands('PEXPIRE')), 1, 'it was gone');
+	is(scalar(grep { $_->{words}[1] eq $higher && ($_->{reply} // '') eq ':1' } $from->commands('PEXPIRE')), 1, 'its expiry is set when it is back');
+	is(join(' ', map { $_->{words}[2] } $from->commands('RPUSH')), '0 1 2 3 1 2 3 4 5 6 7 8 9', 'what was not carried out is sent again, in order');
 };
 
 # ---- What is left behind ---------------------------------------------------------------------------------------------
