@@ -33,6 +33,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "watermark.h"
 
 /* While waiting, look at the job at least that often (ms). */
 #define LOOK_INTERVAL 1000
@@ -378,6 +379,8 @@ tell_end(const RexpJobStatus *status)
 				 errmsg(INT64_FORMAT " rows of export job " INT64_FORMAT " failed and were left out",
 						counters->rows_failed, status->job),
 				 errhint("See redis_export_failures(" INT64_FORMAT ").", status->job)));
+	rexp_watermark_warn_of_writer(status->job, counters);
+	rexp_watermark_warn_of_mark(status->job, counters);
 	if (counters->index_failures > 0)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),
@@ -439,13 +442,15 @@ rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 	RexpJobInfo info;
 	Launch		launch = {0};
 	dsm_segment *arguments;
+	TupleDesc	desc;
 	int			slot;
 
 	rexp_session_capture(&session);
 	(void) rexp_link_options(job->server, session.current_user, NULL);
-	complete.pipeline.verb =
-		rexp_encoder_verb(rexp_encoder_create(&job->encoding,
-											  rexp_source_check(job->query)));
+	desc = rexp_source_check(job->query);
+	complete.pipeline.verb = rexp_encoder_verb(rexp_encoder_create(&job->encoding, desc));
+	if (job->watermark_column != NULL)
+		rexp_watermark_check(job, desc);
 
 	info.database = session.database;
 	info.session_user = session.session_user;
