@@ -191,6 +191,26 @@ subtest 'by the order of the column\'s collation' => sub {
 	is(mark('words'), 'v9999', 'the next');
 };
 
+subtest 'a database in another encoding' => sub {
+	$node->safe_psql('postgres', q{CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'});
+	my $session = session($node, dbname => 'latin');
+	$session->query(q{SET client_encoding = 'UTF8'; CREATE EXTENSION redis_export; CREATE TABLE word (id int, "würz" text); INSERT INTO word VALUES (1, 'a'), (2, 'ä')});
+	$session->query('CREATE SERVER redis FOREIGN DATA WRAPPER redis_export OPTIONS (host \'127.0.0.1\', port \'' . $redis->port . '\')');
+	my $run = sub { return $session->query(hash_sql('SELECT * FROM word', 'é:#{id}', watermark_column => q{'würz'}, mark => q{'märk'}, overlap => q{'0'})) };
+	like($run->(), qr/\|done$/, 'the first run');
+	is(join(' ', mark('märk'), mark('märk', 'column'), mark('märk', 'key_template')), 'ä würz é:#{id}', 'in Redis all is UTF-8');
+	$session->query(q{INSERT INTO word VALUES (3, 'z'), (4, 'ö')});
+	like($run->(), qr/\|done$/, 'the next');
+	is($session->query('SELECT rows_read FROM redis_export_progress ORDER BY job DESC LIMIT 1'), 1, 'goes on from there');
+	is($session->query(q{SELECT value, "column", rows FROM redis_export_marks('redis') WHERE mark = 'märk'}), 'ö|würz|1', 'and here it is text');
+	is($session->query(q{SELECT redis_export_reset_mark('redis', 'märk', 'ü')}) . mark('märk'), 'tü', 'set to another');
+	$redis->cli('HSET', 'redis_export:{märk}', 'value', '€');
+	like(($session->send(hash_sql('SELECT * FROM word', 'é:#{id}', watermark_column => q{'würz'}, mark => q{'märk'}, overlap => q{'0'}))->wait)[1],
+		qr/ERROR:  a mark in Redis is no text in the encoding of this database/, 'what it has no text for');
+	$redis->cli('DEL', 'redis_export:{märk}');
+	$session->quit;
+};
+
 # ---- When the mark moves ---------------------------------------------------------------------------------------------
 
 subtest 'a job that does not get to its end' => sub {
