@@ -29,6 +29,7 @@ OBJS = \
 	src/lane.o \
 	src/ledger.o \
 	src/link.o \
+	src/mark.o \
 	src/payload.o \
 	src/pipeline.o \
 	src/preview.o \
@@ -50,14 +51,16 @@ OBJS = \
 	src/verb.o \
 	src/verify.o \
 	src/waiter.o \
+	src/watermark.o \
 	src/window.o \
-	src/worker.o
+	src/worker.o \
+	src/writers.o
 PGFILEDESC = "redis_export - exports the rows of a query to Redis"
 
 EXTENSION = redis_export
 DATA = redis_export--1.0.sql
 
-REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command scan verify changed prune privileges
+REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command scan verify changed prune watermark privileges
 
 # hiredis: the machine's if it is 1.4 or later, else the one that `make deps` has built here, else the machine's as it is. Without
 # hiredis_ssl and OpenSSL the extension has no TLS. Or all by hand: HIREDIS_CFLAGS=... HIREDIS_LIBS=... [HIREDIS_TLS=yes].

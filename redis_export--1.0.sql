@@ -317,6 +317,34 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION redis_export_set_rate(bigint, int) IS
 'let an export write at most this many rows a second from now on, or any number for null';
 
+-- How far exports with a watermark got
+
+CREATE FUNCTION redis_export_marks(
+	server name,
+	OUT mark text,
+	OUT value text,
+	OUT type text,
+	OUT "column" text,
+	OUT key_template text,
+	OUT rows bigint,
+	OUT role text,
+	OUT database text,
+	OUT moved_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_export_marks(name) IS
+'the marks in Redis, which tell how far exports with a watermark got';
+
+CREATE FUNCTION redis_export_reset_mark(server name, mark text, value text DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_export_reset_mark(name, text, text) IS
+'forget a mark, or set it to a value; false if there is none of this name';
+
 -- Talking to Redis
 
 CREATE FUNCTION redis_command(server name, VARIADIC words "any")
@@ -378,6 +406,8 @@ REVOKE ALL ON FUNCTION redis_export_failures(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_wait(bigint, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_cancel(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_set_rate(bigint, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_marks(name) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_reset_mark(name, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_command(name, "any") FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_scan(name, text, text, boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_json_scan(name, text, text, boolean) FROM PUBLIC;

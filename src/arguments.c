@@ -398,6 +398,21 @@ rexp_preview_kind(RexpArguments *arguments)
 	return kind;
 }
 
+/*
+ * rexp_mark_arguments
+ *	  Those of the functions that look at marks and reset them: the mark is NULL if
+ *	  the function has none, the value also if it is null.
+ */
+void
+rexp_mark_arguments(RexpArguments *arguments, const char **server, const char **mark,
+					const char **value)
+{
+	arguments->whose = "function";
+	*server = string_of(arguments, "server");
+	*mark = find(arguments, "mark") < 0 ? NULL : string_of(arguments, "mark");
+	*value = string_or_null(arguments, "value");
+}
+
 /* The arguments of a scan, in the current memory context. */
 void
 rexp_scan_arguments(RexpArguments *arguments, RexpScanKind kind,

@@ -30,6 +30,8 @@ extern RexpExportKind rexp_preview_kind(RexpArguments *arguments);
 extern void rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind,
 								  RexpJob *job);
 extern void rexp_refuse_partial(const RexpJob *job, const char *by);
+extern void rexp_mark_arguments(RexpArguments *arguments, const char **server,
+								const char **mark, const char **value);
 extern void rexp_scan_arguments(RexpArguments *arguments, RexpScanKind kind,
 								RexpScanOptions *options);
 

@@ -268,11 +268,15 @@ is_redirected(const Connection *connection, const redisReply *reply,
 }
 
 /*
- * send_command
- *	  Send a command to the node that takes it, and return its reply.
+ * rexp_send_command
+ *	  Send a command in RESP to the node that takes it, and return its reply, which
+ *	  is the caller's to free and may be an error of Redis.
+ *
+ * Raises an error when the connection fails or Redis is silent for the server's
+ * timeout.  Serves interrupts while it waits.
  */
-static redisReply *
-send_command(const char *server, const RexpBuffer *request)
+redisReply *
+rexp_send_command(const char *server, const RexpBuffer *request)
 {
 	char		host[256] = "";
 	int			port = 0;
@@ -302,8 +306,7 @@ send_command(const char *server, const RexpBuffer *request)
  * rexp_command
  *	  Send a command and return what Redis answers, as jsonb.
  *
- * Raises an error for an error reply, and when the connection fails or Redis is
- * silent for the server's timeout.  Serves interrupts while it waits.
+ * Raises an error for an error reply, and as rexp_send_command() does.
  */
 Datum
 rexp_command(const char *server, int nwords, const Datum *words,
@@ -315,7 +318,7 @@ rexp_command(const char *server, int nwords, const Datum *words,
 
 	(void) rexp_find_server(server, GetUserId());
 	build_request(&request, nwords, words, types, nulls);
-	reply = send_command(server, &request);
+	reply = rexp_send_command(server, &request);
 
 	initStringInfo(&json);
 	PG_TRY();

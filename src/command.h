@@ -1,15 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * command.h
- *	  One command to Redis in the calling session, and its answer as jsonb.
+ *	  One command to Redis in the calling session, and its answer.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef REDIS_EXPORT_COMMAND_H
 #define REDIS_EXPORT_COMMAND_H
 
+#include "compat.h"
 #include "fmgr.h"
+#include "resp.h"
 
+extern redisReply *rexp_send_command(const char *server, const RexpBuffer *request);
 extern Datum rexp_command(const char *server, int nwords, const Datum *words,
 						  const Oid *types, const bool *nulls);
 

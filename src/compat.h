@@ -24,6 +24,7 @@
 #include "storage/shmem.h"
 #include "tcop/pquery.h"
 #include "utils/acl.h"
+#include "utils/backend_status.h"
 #include "utils/guc_tables.h"
 #include "utils/memutils.h"
 #include "utils/tuplesort.h"
@@ -137,6 +138,17 @@ rexp_tuplesort_getdatum(Tuplesortstate *sort, Datum *value)
 	return tuplesort_getdatum(sort, true, true, value, &isnull, NULL);
 #else
 	return tuplesort_getdatum(sort, true, value, &isnull, NULL);
+#endif
+}
+
+/* What a backend does, by a number from 1; it was renamed in 16. */
+static inline const LocalPgBackendStatus *
+rexp_backend_status(int number)
+{
+#if PG_VERSION_NUM >= 160000
+	return pgstat_get_local_beentry_by_index(number);
+#else
+	return pgstat_fetch_stat_local_beentry(number);
 #endif
 }
 

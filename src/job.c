@@ -34,6 +34,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "watermark.h"
 
 /* While waiting, look at the job at least that often (ms). */
 #define LOOK_INTERVAL 1000
@@ -385,6 +386,8 @@ tell_end(const RexpJobStatus *status)
 				 errmsg("nothing was pruned by export job " INT64_FORMAT ", since rows have failed",
 						status->job),
 				 errhint("Mend the rows, and export again with prune.")));
+	rexp_watermark_warn_of_writer(status->job, counters);
+	rexp_watermark_warn_of_mark(status->job, counters);
 	if (counters->index_failures > 0)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),
@@ -456,6 +459,8 @@ rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 	if (job->encoding.kind != REXP_EXPORT_COMMAND)
 		complete.pipeline.seed_key =
 			rexp_changes_seed_key(rexp_key_shape_pattern(rexp_key_shape_create(job->encoding.key_template, desc)));
+	if (job->watermark_column != NULL)
+		rexp_watermark_check(job, desc);
 
 	info.database = session.database;
 	info.session_user = session.session_user;

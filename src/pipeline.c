@@ -82,6 +82,7 @@ struct RexpPipeline
 	bool		closed;
 	TimestampTz attended_at;	/* the end of the last step */
 
+	bool		unless_lost;	/* ask nothing more once rows may be lost */
 	const char *index;			/* that is waited for, in UTF-8, or NULL */
 	int64		index_base;		/* its failures at the last look */
 };
@@ -1129,7 +1130,8 @@ rexp_pipeline_ask(RexpPipeline *p, const RexpBuffer *request, const char *key,
 	p->traffic.asking = true;
 	while ((lane = next_lane(p, &at)) != NULL)
 		lane->waiting_since = GetCurrentTimestamp();
-	while (reply == NULL && !has_failed(p))
+	while (reply == NULL && !has_failed(p) &&
+		   !(p->unless_lost && rexp_may_have_lost(rexp_pipeline_counters(p))))
 	{
 		lane = lane_for_key(p, key, key_len);
 		if (lane == p->homeless && lane->flow == REXP_FLOW_IDLE)
@@ -1151,8 +1153,26 @@ rexp_pipeline_ask(RexpPipeline *p, const RexpBuffer *request, const char *key,
 		}
 	}
 	p->traffic.asking = false;
-	if (reply == NULL)
+	if (reply == NULL && has_failed(p))
 		(void) wind_up(p);
+	return reply;
+}
+
+/*
+ * rexp_pipeline_ask_unless_lost
+ *	  The same for a command that says what rows Redis holds: it must not reach a
+ *	  Redis that was restarted since it acknowledged them.  NULL, then, too, though
+ *	  the job has not failed.
+ */
+redisReply *
+rexp_pipeline_ask_unless_lost(RexpPipeline *p, const RexpBuffer *request, const char *key,
+							  size_t key_len, const char *failing)
+{
+	redisReply *reply;
+
+	p->unless_lost = true;
+	reply = rexp_pipeline_ask(p, request, key, key_len, failing);
+	p->unless_lost = false;
 	return reply;
 }
 

@@ -51,6 +51,10 @@ extern bool rexp_pipeline_finish(RexpPipeline *pipeline);
 extern redisReply *rexp_pipeline_ask(RexpPipeline *pipeline, const RexpBuffer *request,
 									 const char *key, size_t key_len,
 									 const char *failing);
+extern redisReply *rexp_pipeline_ask_unless_lost(RexpPipeline *pipeline,
+												 const RexpBuffer *request,
+												 const char *key, size_t key_len,
+												 const char *failing);
 extern bool rexp_pipeline_watch_index(RexpPipeline *pipeline, const char *index);
 extern bool rexp_pipeline_wait_index(RexpPipeline *pipeline);
 extern void rexp_pipeline_drain(RexpPipeline *pipeline, int milliseconds);

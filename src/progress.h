@@ -68,6 +68,9 @@ typedef struct RexpCounters
 	bool		not_pruned;		/* since rows have failed */
 	bool		has_index;		/* an index is looked at: */
 	int64		index_failures; /* attempts to index that it refused since */
+	int64		writer_age;		/* of a transaction that is older than the overlap
+								 * of a watermark: milliseconds, 0: there is none */
+	bool		mark_stays;		/* it was not moved, though all rows were read */
 } RexpCounters;
 
 /* Rows that Redis has: those that it had already included. */
@@ -75,6 +78,14 @@ static inline int64
 rexp_rows_held(const RexpCounters *counters)
 {
 	return counters->rows_written + counters->rows_unchanged;
+}
+
+/* May Redis lack rows that it has acknowledged?  Not those that replicas had to have. */
+static inline bool
+rexp_may_have_lost(const RexpCounters *counters)
+{
+	return counters->redis_restarts >
+		(counters->held_by_replicas ? counters->redis_takeovers : 0);
 }
 
 /* What does not change while a job runs. */

@@ -17,6 +17,7 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "job.h"
+#include "mark.h"
 #include "preview.h"
 #include "progress.h"
 #include "server_options.h"
@@ -41,6 +42,8 @@ PG_FUNCTION_INFO_V1(redis_export_failures);
 PG_FUNCTION_INFO_V1(redis_export_cancel);
 PG_FUNCTION_INFO_V1(redis_export_set_rate);
 PG_FUNCTION_INFO_V1(redis_export_wait);
+PG_FUNCTION_INFO_V1(redis_export_marks);
+PG_FUNCTION_INFO_V1(redis_export_reset_mark);
 PG_FUNCTION_INFO_V1(redis_command);
 PG_FUNCTION_INFO_V1(redis_scan);
 PG_FUNCTION_INFO_V1(redis_json_scan);
@@ -199,6 +202,34 @@ redis_export_wait(PG_FUNCTION_ARGS)
 		timeout = rexp_interval_argument(&arguments, "timeout");
 	rexp_job_wait(PG_GETARG_INT64(0), timeout, &status);
 	PG_RETURN_DATUM(rexp_progress_row(&status, fcinfo));
+}
+
+/* redis_export_marks(server name) returns setof (mark, value, type, ...) */
+Datum
+redis_export_marks(PG_FUNCTION_ARGS)
+{
+	RexpArguments arguments;
+	const char *server;
+	const char *ignored;
+
+	rexp_arguments_init(&arguments, fcinfo);
+	rexp_mark_arguments(&arguments, &server, &ignored, &ignored);
+	rexp_marks(server, fcinfo);
+	return (Datum) 0;
+}
+
+/* redis_export_reset_mark(server name, mark text, value text) returns boolean */
+Datum
+redis_export_reset_mark(PG_FUNCTION_ARGS)
+{
+	RexpArguments arguments;
+	const char *server;
+	const char *mark;
+	const char *value;
+
+	rexp_arguments_init(&arguments, fcinfo);
+	rexp_mark_arguments(&arguments, &server, &mark, &value);
+	PG_RETURN_BOOL(rexp_mark_reset(server, mark, value));
 }
 
 /* redis_command(server name, VARIADIC "any") returns jsonb */

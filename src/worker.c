@@ -30,6 +30,7 @@
 #include "utils/memutils.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
+#include "watermark.h"
 
 /* How long a job that was sent away waits for answers on their way (ms). */
 #define CANCEL_DRAIN 200
@@ -44,6 +45,7 @@ typedef struct Worker
 	RexpPipeline *pipeline;		/* NULL until there is one */
 	RexpEncoder *encoder;
 	RexpPrune  *prune;			/* or NULL */
+	RexpWatermark *watermark;	/* NULL: all rows are wanted */
 	TimestampTz started_at;
 	RexpError	fatal;			/* sqlstate 0: none seen */
 	bool		connected;
@@ -105,6 +107,7 @@ finish(Worker *worker, RexpState state, const RexpError *error)
 		rexp_pipeline_close(worker->pipeline);
 		counters = *rexp_pipeline_counters(worker->pipeline);
 	}
+	rexp_watermark_count(worker->watermark, &counters);
 	log_end(worker, state, error, &counters);
 	rexp_progress_finish(worker->progress, state, error, &counters);
 	RESUME_INTERRUPTS();
@@ -149,6 +152,7 @@ take_row(TupleTableSlot *slot, void *arg)
 
 	error.sqlstate = 0;
 	error.detail[0] = error.hint[0] = '\0';
+	rexp_watermark_note(worker->watermark, slot);
 	switch (rexp_encoder_encode(worker->encoder, slot, out, &block, &error))
 	{
 		case REXP_ENCODED:
@@ -182,6 +186,8 @@ prepare_session(Worker *worker)
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	worker->link_options = rexp_link_options(worker->job.server,
 											 worker->session.current_user, NULL);
+	worker->watermark = rexp_watermark_create(worker->number, &worker->job,
+											  &worker->session);
 	MemoryContextSwitchTo(old);
 	CommitTransactionCommand();
 }
@@ -190,7 +196,8 @@ prepare_session(Worker *worker)
 static void
 read_rows(Worker *worker)
 {
-	RexpSource *source = rexp_source_open(worker->job.query);
+	RexpSource *source = rexp_source_open(rexp_watermark_query(worker->watermark,
+															  worker->job.query));
 
 	worker->encoder = rexp_encoder_create(&worker->job.encoding,
 										  rexp_source_columns(source));
@@ -206,6 +213,7 @@ read_rows(Worker *worker)
 	rexp_source_run(source, take_row, worker);
 	if (rexp_pipeline_error(worker->pipeline) != NULL)
 		raise_pipeline_error(worker);
+	rexp_watermark_seal(worker->watermark);
 	rexp_source_close(source);
 }
 
@@ -287,10 +295,12 @@ run(Worker *worker)
 	MemoryContextSwitchTo(old);
 
 	if (!rexp_pipeline_open(worker->pipeline) ||
+		!rexp_watermark_read(worker->watermark, worker->pipeline) ||
 		(index != NULL && !rexp_pipeline_watch_index(worker->pipeline, index)))
 		raise_pipeline_error(worker);
 	run_query(worker);
 	if (!rexp_pipeline_finish(worker->pipeline) ||
+		!rexp_watermark_move(worker->watermark, worker->pipeline) ||
 		(index != NULL && !rexp_pipeline_wait_index(worker->pipeline)))
 		raise_pipeline_error(worker);
 

@@ -1,0 +1,471 @@
+/*-------------------------------------------------------------------------
+ *
+ * mark.c
+ *	  The marks in Redis: how far exports with a watermark got.
+ *
+ * They are in Redis, and not in a table, so that exports on a replica have them
+ * too, and so that a Redis that has lost its data has lost its marks with it.
+ * Each is a hash with the key redis_export:{name}, braces included, in which all is
+ * UTF-8.
+ *
+ * An export reads and writes its mark through its pipeline, which waits for a Redis
+ * that is away; the functions for marks do it in the calling session.  What a mark
+ * means for an export is in watermark.c.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_type.h"
+#include "command.h"
+#include "commands/dbcommands.h"
+#include "funcapi.h"
+#include "mark.h"
+#include "miscadmin.h"
+#include "reply.h"
+#include "scan.h"
+#include "utils/builtins.h"
+#include "utils/datetime.h"
+#include "utils/fmgrprotos.h"
+#include "utils/json.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+#include "value.h"
+
+#define KEY_BEGIN "redis_export:{"
+#define KEY_END "}"
+
+static const char *const field_names[REXP_MARK_FIELDS] = {
+	[REXP_MARK_VALUE] = "value",
+	[REXP_MARK_TYPE] = "type",
+	[REXP_MARK_COLUMN] = "column",
+	[REXP_MARK_KEY_TEMPLATE] = "key_template",
+	[REXP_MARK_ROWS] = "rows",
+	[REXP_MARK_ROLE] = "role",
+	[REXP_MARK_DATABASE] = "database",
+	[REXP_MARK_MOVED_AT] = "moved_at"
+};
+
+/* The key of a mark, palloc'd.  In a transaction, as its name is converted. */
+char *
+rexp_mark_key(const char *name)
+{
+	char	   *key = psprintf(KEY_BEGIN "%s" KEY_END, name);
+
+	return rexp_literal_utf8(key, strlen(key));
+}
+
+/*
+ * Types and values
+ */
+
+/*
+ * rexp_mark_type_name
+ *	  The name of a type that means the same whatever the search path, palloc'd.
+ *
+ * Without pg_catalog, which goes without saying.
+ */
+char *
+rexp_mark_type_name(Oid type)
+{
+	/* as with a modifier, since char without one is char(1) */
+	char	   *name = format_type_extended(type, -1, FORMAT_TYPE_TYPEMOD_GIVEN |
+											FORMAT_TYPE_FORCE_QUALIFY);
+
+	return strncmp(name, "pg_catalog.", 11) == 0 ? name + 11 : name;
+}
+
+/* The type of such a name; an error if there is none. */
+static Oid
+type_of_name(const char *name)
+{
+	Oid			type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid,
+									   CStringGetDatum(name),
+									   ObjectIdGetDatum(PG_CATALOG_NAMESPACE));
+
+	if (!OidIsValid(type))
+		type = DatumGetObjectId(DirectFunctionCall1(regtypein, CStringGetDatum(name)));
+	return type;
+}
+
+/* A field in the database's encoding, palloc'd; an error if it has no such text. */
+char *
+rexp_mark_text(const char *field)
+{
+	char	   *text = rexp_reply_text(field, strlen(field));
+
+	if (text == NULL)
+	{
+		char		shown[128];
+
+		rexp_printable(shown, sizeof(shown), field, strlen(field));
+		ereport(ERROR,
+				(errcode(ERRCODE_UNTRANSLATABLE_CHARACTER),
+				 errmsg("a mark in Redis is no text in the encoding of this database"),
+				 errdetail("It holds \"%s\".", shown)));
+	}
+	return text;
+}
+
+/* The value of a text in the database's encoding, under the settings as they are. */
+Datum
+rexp_mark_value(Oid type, const char *text)
+{
+	Oid			function;
+	Oid			parameter;
+
+	getTypeInputInfo(type, &function, &parameter);
+	return OidInputFunctionCall(function, unconstify(char *, text), parameter, -1);
+}
+
+/* A value as text in the database's encoding, under our fixed settings, palloc'd. */
+char *
+rexp_mark_output(Oid type, Datum value)
+{
+	RexpOutputSettings saved;
+	char	   *volatile text = NULL;
+	Oid			function;
+	bool		is_varlena;
+
+	getTypeOutputInfo(type, &function, &is_varlena);
+	rexp_output_settings_enter(&saved);
+	PG_TRY();
+	{
+		text = OidOutputFunctionCall(function, value);
+	}
+	PG_FINALLY();
+	{
+		rexp_output_settings_leave(&saved);
+	}
+	PG_END_TRY();
+	return text;
+}
+
+/* This moment, as ISO 8601 has it, in UTC. */
+static char *
+now_text(void)
+{
+	char	   *text = palloc(MAXDATELEN + 1);
+	int			utc = 0;
+
+	JsonEncodeDateTime(text, TimestampTzGetDatum(GetCurrentTimestamp()), TIMESTAMPTZOID,
+					   &utc);
+	return text;
+}
+
+/*
+ * Requests and replies
+ */
+
+/* HSET with those fields that there are, and the present moment. */
+static void
+request_write(RexpBuffer *request, const char *key, const RexpMark *mark)
+{
+	RexpMark	all = *mark;
+	int			nfields = 0;
+
+	all.fields[REXP_MARK_MOVED_AT] = now_text();
+	for (int i = 0; i < REXP_MARK_FIELDS; i++)
+		nfields += all.fields[i] != NULL;
+
+	rexp_buffer_init(request, 512);
+	rexp_resp_header(request, '*', 2 + 2 * nfields);
+	rexp_resp_word(request, "HSET");
+	rexp_resp_word(request, key);
+	for (int i = 0; i < REXP_MARK_FIELDS; i++)
+	{
+		if (all.fields[i] == NULL)
+			continue;
+		rexp_resp_word(request, field_names[i]);
+		rexp_resp_word(request, all.fields[i]);
+	}
+}
+
+static void
+request_read(RexpBuffer *request, const char *key)
+{
+	rexp_buffer_init(request, 256);
+	rexp_resp_header(request, '*', 2 + REXP_MARK_FIELDS);
+	rexp_resp_word(request, "HMGET");
+	rexp_resp_word(request, key);
+	for (int i = 0; i < REXP_MARK_FIELDS; i++)
+		rexp_resp_word(request, field_names[i]);
+}
+
+/* The fields of an answer to HMGET, palloc'd. */
+static void
+take_fields(const redisReply *reply, RexpMark *mark)
+{
+	memset(mark, 0, sizeof(RexpMark));
+	for (int i = 0; i < REXP_MARK_FIELDS && (size_t) i < reply->elements; i++)
+	{
+		const redisReply *element = reply->element[i];
+
+		if (element->type == REDIS_REPLY_STRING)
+			mark->fields[i] = pnstrdup(element->str, element->len);
+	}
+}
+
+/* Free a reply that is none of this type, and raise the error that it is. */
+static void
+need_reply(redisReply *reply, int type, const char *failing)
+{
+	RexpError	error;
+
+	if (reply->type == type)
+		return;
+	if (reply->type == REDIS_REPLY_ERROR)
+		(void) rexp_answer_to(reply->str, reply->len, &error);
+	else
+		rexp_error_set(&error, ERRCODE_PROTOCOL_VIOLATION,
+					   "Redis gave an answer that is none to this command");
+	freeReplyObject(reply);
+	rexp_error_prefix(&error, "%s: ", failing);
+	rexp_error_raise(&error);
+}
+
+static char *
+failing_to(const char *what, const char *key)
+{
+	char		shown[128];
+
+	rexp_printable(shown, sizeof(shown), key, strlen(key));
+	return psprintf("could not %s mark \"%s\"", what, shown);
+}
+
+/*
+ * For an export
+ */
+
+/*
+ * rexp_mark_read
+ *	  Ask for a mark; fields that it does not have are NULL, all of one that is not
+ *	  there.  They lie in the current context.  Returns false if the job has failed.
+ */
+bool
+rexp_mark_read(RexpPipeline *pipeline, const char *key, RexpMark *mark)
+{
+	char	   *failing = failing_to("read", key);
+	RexpBuffer	request;
+	redisReply *reply;
+
+	request_read(&request, key);
+	reply = rexp_pipeline_ask(pipeline, &request, key, strlen(key), failing);
+	rexp_buffer_free(&request);
+	if (reply == NULL)
+		return false;
+	need_reply(reply, REDIS_REPLY_ARRAY, failing);
+	take_fields(reply, mark);
+	freeReplyObject(reply);
+	pfree(failing);
+	return true;
+}
+
+/*
+ * rexp_mark_write
+ *	  Write a mark, unless Redis may have lost what it says to hold.  Returns false
+ *	  if it is not written, for that or since the job has failed.
+ */
+bool
+rexp_mark_write(RexpPipeline *pipeline, const char *key, const RexpMark *mark)
+{
+	char	   *failing = failing_to("write", key);
+	RexpBuffer	request;
+	redisReply *reply;
+
+	request_write(&request, key, mark);
+	reply = rexp_pipeline_ask_unless_lost(pipeline, &request, key, strlen(key), failing);
+	rexp_buffer_free(&request);
+	if (reply == NULL)
+		return false;
+	need_reply(reply, REDIS_REPLY_INTEGER, failing);
+	freeReplyObject(reply);
+	pfree(failing);
+	return true;
+}
+
+/*
+ * In the calling session
+ */
+
+/* A mark as it comes out of the scan. */
+typedef struct Listed
+{
+	char	   *name;
+	RexpMark	mark;
+} Listed;
+
+static int
+compare_names(const ListCell *one, const ListCell *other)
+{
+	return strcmp(((Listed *) lfirst(one))->name, ((Listed *) lfirst(other))->name);
+}
+
+/* The fields of an answer to HGETALL, palloc'd. */
+static void
+take_pairs(const redisReply *reply, RexpMark *mark)
+{
+	for (size_t i = 0; i + 1 < reply->elements; i += 2)
+	{
+		const redisReply *name = reply->element[i];
+		const redisReply *value = reply->element[i + 1];
+
+		for (int field = 0; field < REXP_MARK_FIELDS; field++)
+		{
+			if (strcmp(name->str, field_names[field]) == 0)
+				mark->fields[field] = pnstrdup(value->str, value->len);
+		}
+	}
+}
+
+/* Read all marks of this Redis, in order of their names. */
+static List *
+read_marks(const char *server)
+{
+	RexpScanOptions options = {
+		.kind = REXP_SCAN_HASH,
+		.server = server,
+		.pattern = KEY_BEGIN "*" KEY_END,
+		.type = "hash"
+	};
+	RexpScan   *scan = rexp_scan_begin(&options);
+	List	   *marks = NIL;
+	const bytea *key;
+	const redisReply *reply;
+
+	while ((key = rexp_scan_next(scan, &reply)) != NULL)
+	{
+		size_t		around = strlen(KEY_BEGIN) + strlen(KEY_END);
+		Listed	   *listed;
+
+		/* gone meanwhile, or of another type */
+		if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0)
+			continue;
+		listed = palloc0(sizeof(Listed));
+		listed->name = rexp_mark_text(pnstrdup(VARDATA_ANY(key) + strlen(KEY_BEGIN),
+											   VARSIZE_ANY_EXHDR(key) - around));
+		take_pairs(reply, &listed->mark);
+		marks = lappend(marks, listed);
+	}
+	rexp_scan_end(scan);
+	list_sort(marks, compare_names);
+	return marks;
+}
+
+/* Put a mark into the result. */
+static void
+put_mark(ReturnSetInfo *result, const Listed *listed)
+{
+	Datum		values[1 + REXP_MARK_FIELDS];
+	bool		nulls[1 + REXP_MARK_FIELDS] = {false};
+
+	values[0] = CStringGetTextDatum(listed->name);
+	for (int i = 0; i < REXP_MARK_FIELDS; i++)
+	{
+		char	   *text;
+
+		nulls[1 + i] = listed->mark.fields[i] == NULL;
+		if (nulls[1 + i])
+			continue;
+		text = rexp_mark_text(listed->mark.fields[i]);
+		if (i == REXP_MARK_ROWS)
+			values[1 + i] = DirectFunctionCall1(int8in, CStringGetDatum(text));
+		else if (i == REXP_MARK_MOVED_AT)
+			values[1 + i] = DirectFunctionCall3(timestamptz_in, CStringGetDatum(text),
+												ObjectIdGetDatum(InvalidOid),
+												Int32GetDatum(-1));
+		else
+			values[1 + i] = CStringGetTextDatum(text);
+	}
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+/*
+ * rexp_marks
+ *	  Return all marks as the result of a set-returning function.
+ */
+void
+rexp_marks(const char *server, FunctionCallInfo fcinfo)
+{
+	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext,
+												  "redis_export marks",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old;
+	ListCell   *cell;
+
+	InitMaterializedSRF(fcinfo, 0);
+	old = MemoryContextSwitchTo(scratch);
+	foreach(cell, read_marks(server))
+		put_mark((ReturnSetInfo *) fcinfo->resultinfo, lfirst(cell));
+	MemoryContextSwitchTo(old);
+
+	/* which hangs up */
+	MemoryContextDelete(scratch);
+}
+
+/* Delete a mark.  False if there is none. */
+static bool
+forget(const char *server, const char *key)
+{
+	RexpBuffer	request;
+	redisReply *reply;
+	bool		was_there;
+
+	rexp_buffer_init(&request, 128);
+	rexp_resp_header(&request, '*', 2);
+	rexp_resp_word(&request, "DEL");
+	rexp_resp_word(&request, key);
+	reply = rexp_send_command(server, &request);
+	need_reply(reply, REDIS_REPLY_INTEGER, failing_to("reset", key));
+	was_there = reply->integer > 0;
+	freeReplyObject(reply);
+	return was_there;
+}
+
+/* A value of the mark's type, given in the session's settings, in ours and in UTF-8. */
+static char *
+value_of_type(const char *type_name, const char *value)
+{
+	Oid			type = type_of_name(rexp_mark_text(type_name));
+	char	   *text = rexp_mark_output(type, rexp_mark_value(type, value));
+
+	return rexp_literal_utf8(text, strlen(text));
+}
+
+/*
+ * rexp_mark_reset
+ *	  Forget a mark, or let it have this value, which must be one of its type.
+ *	  Returns false if there is no such mark.
+ */
+bool
+rexp_mark_reset(const char *server, const char *name, const char *value)
+{
+	char	   *key = rexp_mark_key(name);
+	const char *role = GetUserNameFromId(GetUserId(), false);
+	RexpMark	mark;
+	RexpMark	changed = {{NULL}};
+	RexpBuffer	request;
+	redisReply *reply;
+
+	if (value == NULL)
+		return forget(server, key);
+
+	request_read(&request, key);
+	reply = rexp_send_command(server, &request);
+	need_reply(reply, REDIS_REPLY_ARRAY, failing_to("read", key));
+	take_fields(reply, &mark);
+	freeReplyObject(reply);
+	if (mark.fields[REXP_MARK_TYPE] == NULL)
+		return false;
+
+	changed.fields[REXP_MARK_VALUE] = value_of_type(mark.fields[REXP_MARK_TYPE], value);
+	changed.fields[REXP_MARK_ROLE] = rexp_literal_utf8(role, strlen(role));
+	request_write(&request, key, &changed);
+	reply = rexp_send_command(server, &request);
+	need_reply(reply, REDIS_REPLY_INTEGER, failing_to("reset", key));
+	freeReplyObject(reply);
+	return true;
+}

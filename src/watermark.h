@@ -1,0 +1,36 @@
+/*-------------------------------------------------------------------------
+ *
+ * watermark.h
+ *	  An export of those rows only that are newer than a mark.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_WATERMARK_H
+#define REDIS_EXPORT_WATERMARK_H
+
+#include "executor/tuptable.h"
+#include "job.h"
+#include "session.h"
+
+/* NULL is that of a job that has none. */
+typedef struct RexpWatermark RexpWatermark;
+
+/* in the caller */
+extern void rexp_watermark_check(const RexpJob *job, TupleDesc desc);
+
+/* in the worker, in this order */
+extern RexpWatermark *rexp_watermark_create(int64 number, const RexpJob *job,
+											const RexpSession *session);
+extern bool rexp_watermark_read(RexpWatermark *watermark, RexpPipeline *pipeline);
+extern const char *rexp_watermark_query(RexpWatermark *watermark, const char *query);
+extern void rexp_watermark_note(RexpWatermark *watermark, TupleTableSlot *slot);
+extern void rexp_watermark_seal(RexpWatermark *watermark);
+extern bool rexp_watermark_move(RexpWatermark *watermark, RexpPipeline *pipeline);
+extern void rexp_watermark_count(const RexpWatermark *watermark,
+								 RexpCounters *counters);
+
+/* in both */
+extern void rexp_watermark_warn_of_writer(int64 job, const RexpCounters *counters);
+extern void rexp_watermark_warn_of_mark(int64 job, const RexpCounters *counters);
+
+#endif							/* REDIS_EXPORT_WATERMARK_H */
