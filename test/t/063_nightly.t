@@ -63,7 +63,7 @@ sub last_job
 
 my $section = 'The nightly job';
 run_next($section) for 1 .. 2;
-$node->safe_psql('postgres', q{INSERT INTO appointments SELECT i, json_build_object('n', i)::text, now() - interval '1 day' FROM generate_series(1, 1000) AS i});
+$node->safe_psql('postgres', q{INSERT INTO appointments SELECT i, json_build_object('n', i)::text, now() - interval '1 day' - i * interval '1 hour' FROM generate_series(1, 1000) AS i});
 my $changed = q{UPDATE appointments SET doc = '{"n":"changed"}' WHERE appointment_id = };
 
 subtest 'the first load, and one that was stopped' => sub {
