@@ -206,19 +206,29 @@ SELECT max(job) = :jobs AS none_was_started FROM redis_export_progress;
 SELECT mark_of('x') IS NULL AS none;
 -- a mark of something else
 SELECT error_of($x$SELECT run('TABLE stamped', 'x:#{id}', 'local', 'a')$x$);
+SELECT error_of($x$SELECT run('TABLE stamped', 'x:#{id}', 'changed', 'a')$x$);
 SELECT error_of($x$SELECT run('SELECT id, changed::timestamp FROM stamped', 'x:#{id}', 'changed', 'a')$x$);
 SELECT redis_command('redis', 'HSET', 'redis_export:{half}', 'value', '1');
 SELECT error_of($x$SELECT run('TABLE stamped', 'x:#{id}', 'changed', 'half')$x$);
 SELECT redis_command('redis', 'HSET', 'redis_export:{a}', 'value', 'x'' OR true --');
-SELECT error_of($x$SELECT run('TABLE stamped', 'x:#{id}', 'changed', 'a')$x$);
+SELECT error_of($x$SELECT run('TABLE stamped', 'a:#{id}', 'changed', 'a')$x$);
 SELECT redis_command('redis', 'SET', 'redis_export:{string}', '1');
 SELECT error_of($x$SELECT run('TABLE stamped', 'x:#{id}', 'changed', 'string')$x$);
 SELECT error_of($x$SELECT redis_export_reset_mark('redis', 'string', 'x')$x$);
 SELECT count(*) FROM redis_scan('redis', 'x:*');
 
+-- the watermark is not taken for the document, and a part of the whole row
+CREATE TABLE paper (id int, doc jsonb, changed timestamptz);
+INSERT INTO paper VALUES (1, '{"a":1}', '2026-02-03 04:05:06+00');
+SELECT state, rows_written FROM redis_json_export('TABLE paper', 'leaf:#{id}', watermark_column => 'changed', mark => 'leaf');
+SELECT redis_command('redis', 'JSON.GET', 'leaf:1');
+SELECT expected, different FROM redis_export_verify('TABLE paper', 'leaf:#{id}', watermark_column => 'changed', mark => 'leaf');
+SELECT state, rows_written FROM redis_json_export('TABLE paper', 'paper:#{id}', value => '*', watermark_column => 'changed', mark => 'paper');
+SELECT redis_command('redis', 'JSON.GET', 'paper:1');
+
 RESET timezone;
 SELECT redis_command('redis', 'FLUSHALL');
-DROP TABLE stamped, stamped_word;
+DROP TABLE stamped, stamped_word, paper;
 DROP FUNCTION run, mark_of;
 DROP DOMAIN moment;
 DROP TYPE step;

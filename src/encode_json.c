@@ -27,11 +27,14 @@ typedef struct JsonEncoder
 
 /*
  * The document by default: the one column that neither key nor path nor expiry
- * uses, if it can be one, or else the whole row.
+ * uses, nor is the watermark, if it can be one, or else the whole row.
  */
 static RexpDocument *
-default_document(const JsonEncoder *encoder, TupleDesc desc, const bool *left_out)
+default_document(const JsonEncoder *encoder, const RexpEncoding *encoding, TupleDesc desc,
+				 const bool *left_out)
 {
+	int			watermark = encoding->watermark_column == NULL ? 0 :
+		rexp_find_column(desc, encoding->watermark_column);
 	int			found = 0;
 	int			unused = 0;
 
@@ -39,7 +42,7 @@ default_document(const JsonEncoder *encoder, TupleDesc desc, const bool *left_ou
 	{
 		if (!rexp_template_uses(encoder->key_fill->template, attno) &&
 			!rexp_template_uses(encoder->path_fill->template, attno) &&
-			!left_out[attno - 1])
+			!left_out[attno - 1] && attno != watermark)
 		{
 			unused++;
 			found = attno;
@@ -65,7 +68,7 @@ choose_document(const JsonEncoder *encoder, const RexpEncoding *encoding,
 	int			attno;
 
 	if (encoding->value == NULL && encoding->exclude == NIL)
-		return default_document(encoder, desc, left_out);
+		return default_document(encoder, encoding, desc, left_out);
 	if (encoding->value == NULL || strcmp(encoding->value, "*") == 0)
 	{
 		rexp_check_columns_left(desc, left_out);

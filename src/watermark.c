@@ -246,7 +246,7 @@ is_same(const RexpMark *one, const RexpMark *other, RexpMarkField field)
 		strcmp(one->fields[field], other->fields[field]) == 0;
 }
 
-/* Raise an error if the mark is one of another column. */
+/* Raise an error if the mark is one of another column or export. */
 static void
 check_mark(const RexpWatermark *w)
 {
@@ -262,6 +262,11 @@ check_mark(const RexpWatermark *w)
 	{
 		of_mark = psprintf("type %s", shown(&w->found, REXP_MARK_TYPE));
 		of_job = psprintf("type %s", shown(&w->next, REXP_MARK_TYPE));
+	}
+	else if (!is_same(&w->found, &w->next, REXP_MARK_KEY_TEMPLATE))
+	{
+		of_mark = psprintf("the keys \"%s\"", shown(&w->found, REXP_MARK_KEY_TEMPLATE));
+		of_job = psprintf("\"%s\"", shown(&w->next, REXP_MARK_KEY_TEMPLATE));
 	}
 	if (of_mark != NULL)
 		ereport(ERROR,
