@@ -362,13 +362,16 @@ static bool
 same_fields(const bytea *expected, const bytea *fields, const redisReply *reply,
 			bool whole)
 {
-	const uint32 *names = (const uint32 *) VARDATA_ANY(fields);
 	size_t		nnames = VARSIZE_ANY_EXHDR(fields) / sizeof(uint32);
+	uint32	   *names = palloc(sizeof(uint32) * (nnames + 1));
 	RexpDigest	sum = {{0, 0}};
 	RexpDigest	digest;
 
 	if (whole && reply->elements / 2 != nnames)
 		return false;
+
+	/* in the tuple they may be anywhere */
+	memcpy(names, VARDATA_ANY(fields), sizeof(uint32) * nnames);
 	for (size_t i = 0; i + 1 < reply->elements; i += 2)
 	{
 		uint32		hash;
