@@ -24,6 +24,7 @@ OBJS = \
 	src/fill.o \
 	src/job.o \
 	src/json_check.o \
+	src/key_filter.o \
 	src/key_set.o \
 	src/key_shape.o \
 	src/lane.o \

@@ -365,7 +365,7 @@ AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE ROWS 100000;
 
 COMMENT ON FUNCTION redis_scan(name, text, text, boolean) IS
-'the keys of Redis that match a pattern, in order';
+'the keys of Redis that match a pattern, each once';
 
 CREATE FUNCTION redis_json_scan(
 	server name,

@@ -63,7 +63,7 @@ SELECT * FROM redis_scan('redis', 'g*');
 SELECT state, rows_pruned FROM redis_json_export($$VALUES (1, 'a'), (2, repeat('x', 5000))$$, 'g[a]*?\#{column2}', prune => true);
 SELECT redis_command('redis', 'JSON.SET', 'gaXY\b', '$', '1');
 SELECT state, rows_pruned FROM redis_json_export($$VALUES (1, 'a')$$, 'g[a]*?\#{column2}', prune => true, prune_limit => 0.5);
-SELECT length(key) FROM redis_scan('redis', 'g*') AS key;
+SELECT length(key) FROM redis_scan('redis', 'g*') AS key ORDER BY 1;
 -- all within work_mem
 SET work_mem = '64kB';
 SELECT state, rows_pruned FROM redis_hash_export('SELECT i AS id FROM generate_series(1, 20000) AS i', 'w:#{id}', 5000, prune => true);

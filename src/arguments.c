@@ -438,5 +438,6 @@ rexp_scan_arguments(RexpArguments *arguments, RexpScanKind kind,
 	options->path = path == NULL || strcmp(path, "$") == 0 ? "." :
 		rexp_literal_utf8(path, strlen(path));
 	options->memory = work_mem;
+	options->any_order = kind == REXP_SCAN_KEYS;
 	options->skip_invalid = flag_of(arguments, "skip_invalid");
 }

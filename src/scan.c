@@ -9,6 +9,10 @@
  * they come out in order, each once.  Values are asked for as the keys come out, in
  * pipelines: while one lot of rows is handed out, the next is on its way.
  *
+ * If only keys are asked for, and in any order, they are handed out as they come.
+ * Those that have been are remembered (key_filter.c) as long as that fits into
+ * memory; from then on others go into the sort, and come last.
+ *
  * A key that is gone meanwhile, or holds another type by then, is left out.  When a
  * connection breaks, the query fails: it reads only, and can be asked again.
  *
@@ -22,7 +26,9 @@
 #include "cluster.h"
 #include "compat.h"
 #include "funcapi.h"
+#include "key_filter.h"
 #include "key_set.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "reply.h"
 #include "scan.h"
@@ -64,7 +70,14 @@ struct RexpScan
 	RexpCluster *cluster;		/* NULL: there is one node */
 	int			nnodes;
 	ScanNode	   *nodes;
-	RexpKeySet *keys;
+	RexpKeySet *keys;			/* or NULL as long as none are kept */
+	int			node;			/* whose keys are read */
+	char		cursor[32];		/* of its next page, "0": there is none */
+	redisReply *page;			/* its last one, or NULL */
+	size_t		at;				/* the next key of the page */
+	RexpKeyFilter *filter;		/* or NULL: all keys are read first */
+	bool		sorted;			/* the keys that it did not remember */
+	RexpBuffer	key;			/* handed out, as a bytea */
 	Lot		   *lot;			/* whose rows are handed out */
 	Lot		   *next;			/* whose values are on their way */
 	redisReply *value;			/* that was handed out last, or NULL */
@@ -81,6 +94,8 @@ close_scan(void *arg)
 		rexp_link_close(scan->nodes[i].link);
 	if (scan->value != NULL)
 		freeReplyObject(scan->value);
+	if (scan->page != NULL)
+		freeReplyObject(scan->page);
 }
 
 /*
@@ -199,12 +214,13 @@ request_page(RexpScan *scan, ScanNode *node, const char *cursor)
 	}
 }
 
-/* Keep the keys of a page. */
+/* Raise an error, since it is no answer to SCAN. */
 static void
-take_page(RexpScan *scan, const redisReply *keys)
+refuse_page(void)
 {
-	for (size_t i = 0; i < keys->elements; i++)
-		rexp_key_set_add(scan->keys, keys->element[i]->str, keys->element[i]->len);
+	ereport(ERROR,
+			(errcode(ERRCODE_PROTOCOL_VIOLATION),
+			 errmsg("Redis gave no answer to SCAN that can be read")));
 }
 
 /* Raise an error for what is no answer to SCAN. */
@@ -217,67 +233,133 @@ check_page(const redisReply *reply)
 		reply->element[0]->type == REDIS_REPLY_STRING &&
 		reply->element[1]->type == REDIS_REPLY_ARRAY)
 		return;
-	if (reply->type == REDIS_REPLY_ERROR)
-		(void) rexp_answer_to(reply->str, reply->len, &error);
-	else
-		rexp_error_set(&error, ERRCODE_PROTOCOL_VIOLATION,
-					   "Redis gave no answer to SCAN that can be read");
+	if (reply->type != REDIS_REPLY_ERROR)
+		refuse_page();
+	(void) rexp_answer_to(reply->str, reply->len, &error);
 	rexp_error_raise(&error);
 }
 
-/*
- * Take a page: ask for the one after it, if there is, and keep its keys
- * while Redis is at that one.  cursor is where it goes on, "0" at the end.
- */
+/* Ask for the page after this one, for Redis to be at it meanwhile. */
 static void
-handle_page(RexpScan *scan, ScanNode *node, const redisReply *reply, char *cursor,
-			size_t size)
+request_next(RexpScan *scan, ScanNode *node)
 {
 	RexpError	error;
+	ssize_t		n;
 
-	check_page(reply);
-	strlcpy(cursor, reply->element[0]->str, size);
-	if (strcmp(cursor, "0") != 0)
-	{
-		ssize_t		n;
-
-		request_page(scan, node, cursor);
-		n = rexp_link_send(node->link, node->request.data, node->request.len, &error);
-		if (n < 0)
-			rexp_error_raise(&error);
-		node->sent = n;
-	}
-	take_page(scan, reply->element[1]);
+	request_page(scan, node, scan->cursor);
+	n = rexp_link_send(node->link, node->request.data, node->request.len, &error);
+	if (n < 0)
+		rexp_error_raise(&error);
+	node->sent = n;
 }
 
-/* Wait for a page and take it; the reply is freed in any case. */
-static void
-read_page(RexpScan *scan, ScanNode *node, char *cursor, size_t size)
+/*
+ * next_page
+ *	  Wait for the next page of keys, of this node or of the next one that has any.
+ *	  False if there are no more.
+ */
+static bool
+next_page(RexpScan *scan)
 {
-	redisReply *reply = receive(node);
+	ScanNode   *node;
 
-	PG_TRY();
+	if (scan->page != NULL)
+		freeReplyObject(scan->page);
+	scan->page = NULL;
+	if (scan->node >= 0 && strcmp(scan->cursor, "0") == 0)
+		scan->nodes[scan->node].request.len = scan->nodes[scan->node].sent = 0;
+	if (scan->node < 0 || strcmp(scan->cursor, "0") == 0)
 	{
-		handle_page(scan, node, reply, cursor, size);
+		while (++scan->node < scan->nnodes &&
+			   !rexp_link_is_open(scan->nodes[scan->node].link))
+			continue;
+		if (scan->node >= scan->nnodes)
+		{
+			scan->node = scan->nnodes;
+			return false;
+		}
+		request_page(scan, &scan->nodes[scan->node], "0");
 	}
-	PG_FINALLY();
-	{
-		freeReplyObject(reply);
-	}
-	PG_END_TRY();
+	node = &scan->nodes[scan->node];
+	scan->page = receive(node);
+	scan->at = 0;
+	check_page(scan->page);
+	strlcpy(scan->cursor, scan->page->element[0]->str, sizeof(scan->cursor));
+	if (strcmp(scan->cursor, "0") != 0)
+		request_next(scan, node);
+	return true;
 }
 
-/* Read all keys of a node. */
-static void
-scan_node(RexpScan *scan, ScanNode *node)
+/* The next key as it comes; NULL if there are no more. */
+static const redisReply *
+next_of_pages(RexpScan *scan)
 {
-	char		cursor[32] = "0";
+	const redisReply *key;
 
-	request_page(scan, node, cursor);
-	do
+	while (scan->page == NULL || scan->at == scan->page->element[1]->elements)
 	{
-		read_page(scan, node, cursor, sizeof(cursor));
-	} while (strcmp(cursor, "0") != 0);
+		if (scan->node == scan->nnodes || !next_page(scan))
+			return NULL;
+	}
+	key = scan->page->element[1]->element[scan->at++];
+	if (key->type != REDIS_REPLY_STRING)
+		refuse_page();
+	return key;
+}
+
+/* Read all keys, for them to come out in order. */
+static void
+read_all(RexpScan *scan)
+{
+	const redisReply *key;
+
+	scan->keys = rexp_key_set_create(scan->options.memory);
+	while ((key = next_of_pages(scan)) != NULL)
+		rexp_key_set_add(scan->keys, key->str, key->len);
+	rexp_key_set_sort(scan->keys);
+}
+
+/* The key that is handed out next, in a buffer of ours. */
+static const bytea *
+hand_out(RexpScan *scan, const redisReply *key)
+{
+	scan->key.len = 0;
+	rexp_buffer_reserve(&scan->key, VARHDRSZ + key->len);
+	SET_VARSIZE(scan->key.data, VARHDRSZ + key->len);
+	memcpy(VARDATA(scan->key.data), key->str, key->len);
+	return (const bytea *) scan->key.data;
+}
+
+/*
+ * next_unordered
+ *	  The next key that has not been handed out, as it comes; NULL at the end.
+ */
+static const bytea *
+next_unordered(RexpScan *scan)
+{
+	const redisReply *key;
+
+	while ((key = next_of_pages(scan)) != NULL)
+	{
+		switch (rexp_key_filter_look(scan->filter, key->str, key->len))
+		{
+			case REXP_SEEN_NEVER:
+				return hand_out(scan, key);
+			case REXP_SEEN_BEFORE:
+				break;
+			case REXP_SEEN_UNKNOWN:
+				if (scan->keys == NULL)
+					scan->keys = rexp_key_set_create(scan->options.memory / 2);
+				rexp_key_set_add(scan->keys, key->str, key->len);
+				break;
+		}
+	}
+	if (scan->keys == NULL)
+		return NULL;
+	if (!scan->sorted)
+		rexp_key_set_sort(scan->keys);
+	scan->sorted = true;
+	return rexp_key_set_next(scan->keys);
 }
 
 /*
@@ -380,22 +462,30 @@ turn_lots(RexpScan *scan)
  */
 
 /* A key as text; NULL if it is to be left out. */
-static char *
+static text *
 key_text(const RexpScan *scan, const bytea *key)
 {
-	char	   *text = rexp_reply_text(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+	const char *bytes = VARDATA_ANY(key);
+	int			len = (int) VARSIZE_ANY_EXHDR(key);
+	char	   *string;
 
-	if (text == NULL && !scan->options.skip_invalid)
+	/* as rexp_reply_text() has it, with one copy */
+	if (GetDatabaseEncoding() == PG_UTF8 && pg_verify_mbstr(PG_UTF8, bytes, len, true))
+		return cstring_to_text_with_len(bytes, len);
+	string = rexp_reply_text(bytes, len);
+	if (string != NULL)
+		return cstring_to_text(string);
+	if (!scan->options.skip_invalid)
 	{
 		char		shown[128];
 
-		rexp_printable(shown, sizeof(shown), VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+		rexp_printable(shown, sizeof(shown), bytes, len);
 		ereport(ERROR,
 				(errcode(ERRCODE_UNTRANSLATABLE_CHARACTER),
 				 errmsg("key \"%s\" is no text in the encoding of this database", shown),
 				 errhint("With skip_invalid => true such keys are left out.")));
 	}
-	return text;
+	return NULL;
 }
 
 /* The fields of a hash as an object, or NULL if there are none. */
@@ -441,6 +531,14 @@ rexp_scan_next(RexpScan *scan, const redisReply **value)
 	Lot		   *lot;
 
 	CHECK_FOR_INTERRUPTS();
+	*value = NULL;
+	if (scan->filter != NULL)
+	{
+		const bytea *key = next_unordered(scan);
+
+		MemoryContextSwitchTo(old);
+		return key;
+	}
 	if (scan->lot->used == scan->lot->nkeys)
 		turn_lots(scan);
 	lot = scan->lot;
@@ -458,13 +556,15 @@ rexp_scan_next(RexpScan *scan, const redisReply **value)
 void
 rexp_scan_end(RexpScan *scan)
 {
-	rexp_key_set_end(scan->keys);
+	if (scan->keys != NULL)
+		rexp_key_set_end(scan->keys);
 }
 
 /*
  * rexp_scan_begin
- *	  Connect, read the keys, and be ready to hand them out, with all that it takes in
- *	  the current memory context: its reset closes the connections.
+ *	  Connect, read the keys unless any order will do, and be ready to hand them out,
+ *	  with all that it takes in the current memory context: its reset closes the
+ *	  connections.
  */
 RexpScan *
 rexp_scan_begin(const RexpScanOptions *options)
@@ -478,14 +578,14 @@ rexp_scan_begin(const RexpScanOptions *options)
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &scan->callback);
 
 	open_nodes(scan);
-	scan->keys = rexp_key_set_create(scan->options.memory);
-	for (int i = 0; i < scan->nnodes; i++)
+	scan->node = -1;
+	if (options->any_order)
 	{
-		if (rexp_link_is_open(scan->nodes[i].link))
-			scan_node(scan, &scan->nodes[i]);
-		scan->nodes[i].request.len = scan->nodes[i].sent = 0;
+		scan->filter = rexp_key_filter_create(scan->options.memory / 2);
+		rexp_buffer_init(&scan->key, 256);
+		return scan;
 	}
-	rexp_key_set_sort(scan->keys);
+	read_all(scan);
 	scan->lot = palloc0(sizeof(Lot));
 	scan->next = palloc0(sizeof(Lot));
 	fill_lot(scan, scan->next);
@@ -519,7 +619,7 @@ read_value(RexpScanKind kind, const redisReply *reply, Datum *value)
 
 /* Go to the next row, in the current memory context.  False at the end. */
 static bool
-next_row(RexpScan *scan, char **key, Datum *value)
+next_row(RexpScan *scan, text **key, Datum *value)
 {
 	const bytea *bytes;
 	const redisReply *reply;
@@ -546,7 +646,7 @@ rexp_scan(FunctionCallInfo fcinfo, const RexpScanOptions *options)
 {
 	FuncCallContext *call;
 	RexpScan	   *scan;
-	char	   *key;
+	text	   *key;
 	Datum		value;
 
 	if (SRF_IS_FIRSTCALL())
@@ -576,10 +676,10 @@ rexp_scan(FunctionCallInfo fcinfo, const RexpScanOptions *options)
 		SRF_RETURN_DONE(call);
 	}
 	if (scan->options.kind == REXP_SCAN_KEYS)
-		SRF_RETURN_NEXT(call, CStringGetTextDatum(key));
+		SRF_RETURN_NEXT(call, PointerGetDatum(key));
 	else
 	{
-		Datum		values[2] = {CStringGetTextDatum(key), value};
+		Datum		values[2] = {PointerGetDatum(key), value};
 		bool		nulls[2] = {false, false};
 
 		SRF_RETURN_NEXT(call, HeapTupleGetDatum(heap_form_tuple(call->tuple_desc, values,

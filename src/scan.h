@@ -28,6 +28,7 @@ typedef struct RexpScanOptions
 	const char *type;			/* as in SCAN TYPE, or NULL */
 	const char *path;			/* of documents, in UTF-8 */
 	int			memory;			/* for the keys, kB */
+	bool		any_order;		/* with REXP_SCAN_KEYS: as they come */
 	bool		skip_invalid;	/* leave out keys that are no text */
 } RexpScanOptions;
 
