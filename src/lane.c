@@ -148,6 +148,7 @@ settle_done(RexpLane *lane, RexpBatch *batch, RexpRow *row)
 			lane->traffic->ledger.counters.rows_written++;
 			lane->rows_written++;
 		}
+		lane->went_on = true;
 		lane->delay = lane->traffic->moves = 0;
 	}
 	lane->alone = false;
@@ -177,6 +178,7 @@ settle_failed(RexpLane *lane, RexpBatch *batch, RexpRow *row, const RexpError *e
 		lane->rows_written--;
 	}
 	lane->alone = false;
+	lane->went_on = true;
 	lane->delay = lane->traffic->moves = 0;
 	publish_retrying(lane, false);
 	rexp_ledger_failed_row(&lane->traffic->ledger, row->number,
@@ -638,10 +640,9 @@ static bool
 take_replies(RexpLane *lane, RexpError *error)
 {
 	RexpReply	reply;
-	const RexpCounters *counters = &lane->traffic->ledger.counters;
-	int64		settled = rexp_rows_held(counters) + counters->rows_failed;
 	int			found;
 
+	lane->went_on = false;
 	while ((found = rexp_link_next_reply(lane->link, &reply, error)) > 0)
 	{
 		if (rexp_window_takes_reply(&lane->window))
@@ -657,7 +658,7 @@ take_replies(RexpLane *lane, RexpError *error)
 			return false;
 		}
 	}
-	if (rexp_rows_held(counters) + counters->rows_failed != settled)
+	if (lane->went_on)
 		lane->waiting_since = GetCurrentTimestamp();
 	if (found < 0)
 	{

@@ -77,6 +77,7 @@ struct RexpLane
 	bool		alone;			/* one block at a time, until one goes well */
 	bool		retrying;		/* counted in traffic->retrying */
 	bool		unsent_dropped; /* in STOP */
+	bool		went_on;		/* a row, or key to be deleted, was settled */
 	int			shown;			/* outstanding, counted in traffic->outstanding */
 	int			delay;			/* of the last BACKOFF, milliseconds */
 	TimestampTz resume_at;		/* end of the BACKOFF */
