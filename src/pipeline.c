@@ -60,6 +60,7 @@ struct RexpPipeline
 {
 	MemoryContext context;
 	RexpLinkOptions link_options;
+	RexpLinkOptions reachable;	/* see rexp_pipeline_link_options() */
 	RexpTraffic traffic;
 	RexpLane   *single;			/* without a cluster: the one lane */
 
@@ -1053,6 +1054,28 @@ any_lane(RexpPipeline *p)
 			break;
 	}
 	return any;
+}
+
+/*
+ * rexp_pipeline_link_options
+ *	  Where to connect to, for who wants to look at all of Redis: what the options
+ *	  say; in a cluster, whose node of the options may be gone by now, a node that is
+ *	  there.
+ *
+ * Good until the next call.
+ */
+const RexpLinkOptions *
+rexp_pipeline_link_options(RexpPipeline *p)
+{
+	const RexpLane *lane = any_lane(p);
+
+	p->reachable = p->link_options;
+	if (p->cluster != NULL && lane->flow == REXP_FLOW_OPEN)
+	{
+		p->reachable.host = rexp_link_host(lane->link);
+		p->reachable.port = rexp_link_port(lane->link);
+	}
+	return &p->reachable;
 }
 
 /* The lane for a command by itself, with this key or, for NULL, with none. */

@@ -62,5 +62,6 @@ extern void rexp_pipeline_close(RexpPipeline *pipeline);
 
 extern const RexpError *rexp_pipeline_error(const RexpPipeline *pipeline);
 extern const RexpCounters *rexp_pipeline_counters(const RexpPipeline *pipeline);
+extern const RexpLinkOptions *rexp_pipeline_link_options(RexpPipeline *pipeline);
 
 #endif							/* REDIS_EXPORT_PIPELINE_H */

@@ -229,10 +229,9 @@ delete_doomed(RexpPrune *prune, RexpPipeline *pipeline)
  * if too many would go, or if Redis cannot be scanned.
  */
 bool
-rexp_prune_run(RexpPrune *prune, const RexpLinkOptions *link_options,
-			   RexpPipeline *pipeline)
+rexp_prune_run(RexpPrune *prune, RexpPipeline *pipeline)
 {
-	find_candidates(prune, link_options);
+	find_candidates(prune, rexp_pipeline_link_options(pipeline));
 	if (prune->ncandidates == 0)
 	{
 		rexp_key_set_end(prune->candidates);

@@ -17,7 +17,6 @@ typedef struct RexpPrune RexpPrune;
 extern RexpPrune *rexp_prune_create(const RexpJob *job, TupleDesc desc);
 extern void rexp_prune_take(RexpPrune *prune, TupleTableSlot *slot, const char *key,
 							size_t key_len);
-extern bool rexp_prune_run(RexpPrune *prune, const RexpLinkOptions *link_options,
-						   RexpPipeline *pipeline);
+extern bool rexp_prune_run(RexpPrune *prune, RexpPipeline *pipeline);
 
 #endif							/* REDIS_EXPORT_PRUNE_H */

@@ -232,7 +232,7 @@ prune(Worker *worker)
 	}
 	rexp_pipeline_enter(worker->pipeline, REXP_STATE_PRUNING);
 	old = MemoryContextSwitchTo(TopTransactionContext);
-	if (!rexp_prune_run(worker->prune, worker->link_options, worker->pipeline) ||
+	if (!rexp_prune_run(worker->prune, worker->pipeline) ||
 		!rexp_pipeline_finish(worker->pipeline))
 		raise_pipeline_error(worker);
 	MemoryContextSwitchTo(old);
