@@ -29,6 +29,7 @@
 #include "scan.h"
 #include "source.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "value.h"
 
 /* Sets at a time, which share work_mem. */
@@ -247,5 +248,8 @@ rexp_prune_run(RexpPrune *prune, RexpPipeline *pipeline)
 	look_again(prune);
 	find_doomed(prune);
 	check_limit(prune);
+
+	/* what the second look has asked the catalogs holds back vacuum, too */
+	InvalidateCatalogSnapshot();
 	return delete_doomed(prune, pipeline);
 }

@@ -28,6 +28,7 @@
 #include "storage/proc.h"
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 #include "watermark.h"
@@ -223,6 +224,8 @@ prune(Worker *worker)
 {
 	MemoryContext old;
 
+	/* what the query has asked the catalogs holds back vacuum, too */
+	InvalidateCatalogSnapshot();
 	if (!rexp_pipeline_finish(worker->pipeline))
 		raise_pipeline_error(worker);
 	if (rexp_pipeline_counters(worker->pipeline)->rows_failed > 0)
