@@ -21,6 +21,8 @@
  */
 #include "postgres.h"
 
+#include <inttypes.h>
+
 #include "cluster.h"
 #include "lane.h"
 #include "miscadmin.h"
@@ -1256,7 +1258,7 @@ agree_on_seed(RexpPipeline *p)
 
 	if (!pg_strong_random(&seed, sizeof(seed)))
 		seed = (uint64) GetCurrentTimestamp();
-	snprintf(ours, sizeof(ours), "%016" INT64_MODIFIER "x", seed);
+	snprintf(ours, sizeof(ours), "%016" PRIx64, seed);
 	reply = ask_for_seed(p, lengthof(set), set, failing);
 	if (reply == NULL)
 		return false;
@@ -1265,7 +1267,7 @@ agree_on_seed(RexpPipeline *p)
 	if (reply == NULL)
 		return false;
 	if (reply->type == REDIS_REPLY_STRING && reply->len == sizeof(ours) - 1 &&
-		sscanf(reply->str, "%16" INT64_MODIFIER "x", &seed) == 1)
+		sscanf(reply->str, "%16" SCNx64, &seed) == 1)
 	{
 		rexp_changes_set_seed(p->traffic.changes, seed);
 		freeReplyObject(reply);
