@@ -76,7 +76,6 @@ struct RexpPipeline
 	TimestampTz nodes_shown;
 
 	RexpBuffer	aside;			/* a row that has to wait for others */
-	size_t		reserved;		/* bytes in front of the row at hand */
 	size_t		unlooked;		/* bytes gathered since the last look */
 	bool		ending;			/* no more rows, whether it has failed or not */
 	bool		closed;
@@ -702,7 +701,7 @@ rexp_pipeline_row_begin(RexpPipeline *p)
 	RexpBuffer *out = begin_row(p);
 
 	if (p->traffic.changes != NULL)
-		p->reserved = rexp_changes_reserve(p->traffic.changes, out);
+		rexp_changes_reserve(out);
 	return out;
 }
 
@@ -763,21 +762,12 @@ row_start(RexpPipeline *p)
 	return batch->rows[batch->nrows].start;
 }
 
-/*
- * Only changes are to be written: take the row's digest, and let it be forgotten in
- * front of the row's commands.
- */
+/* Only changes are to be written: take the row's digest, which its block forgets. */
 static void
 watch_row(RexpPipeline *p, RexpBlock *block)
 {
-	RexpBuffer *buffer = row_buffer(p);
-	char	   *start = buffer->data + row_start(p);
-	char	   *commands = start + p->reserved;
-
-	rexp_changes_take(p->traffic.changes, start, commands,
-					  buffer->data + buffer->len - commands,
-					  buffer->data + block->key_start, block->key_len, &block->print);
-	block->commands++;
+	rexp_changes_take(p->traffic.changes, row_buffer(p), row_start(p), &block->commands,
+					  &block->key_start, block->key_len, &block->print);
 	block->watched = true;
 }
 
