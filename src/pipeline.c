@@ -1024,6 +1024,52 @@ ask_again_later(RexpPipeline *p, RexpLane *lane, RexpAnswer answer, const RexpEr
 }
 
 /*
+ * ask_there
+ *	  The slot of a key is on its way, and the key not where it was: ask where it
+ *	  goes.  NULL if that cannot be done.
+ */
+static redisReply *
+ask_there(RexpPipeline *p, RexpLane *from, const char *where, const RexpBuffer *request)
+{
+	char		host[256];
+	int			slot;
+	int			port;
+	int			node;
+	RexpLane   *to;
+	RexpBuffer	asking;
+	RexpError	error;
+	redisReply *reply;
+
+	if (!rexp_cluster_redirection(where, rexp_link_host(from->link), &slot, host,
+								  sizeof(host), &port))
+		return NULL;
+	node = rexp_cluster_node(p->cluster, host, port);
+	if (node < 0)
+		return NULL;
+	to = lane_of(p, node);
+	if (!rexp_link_is_open(to->link) && rexp_connect(to->link, &error) != REXP_ANSWER_DONE)
+		return NULL;
+	rexp_buffer_init(&asking, 32);
+	rexp_resp_header(&asking, '*', 1);
+	rexp_resp_word(&asking, "ASKING");
+	reply = rexp_link_ask(to->link, &asking, rexp_link_timeout(to->link), &error);
+	rexp_buffer_free(&asking);
+	if (reply != NULL)
+	{
+		freeReplyObject(reply);
+		reply = rexp_link_ask(to->link, request, rexp_link_timeout(to->link), &error);
+	}
+	if (reply != NULL && reply->type == REDIS_REPLY_ERROR)
+	{
+		freeReplyObject(reply);
+		reply = NULL;
+	}
+	if (to->flow != REXP_FLOW_OPEN)
+		rexp_link_close(to->link);
+	return reply;
+}
+
+/*
  * ask_once
  *	  One attempt to have a command answered.  NULL if it was not.
  */
@@ -1046,7 +1092,15 @@ ask_once(RexpPipeline *p, RexpLane *lane, const RexpBuffer *request, const char 
 		return reply;
 
 	if (reply != NULL)
+	{
+		redisReply *there = NULL;
+
+		if (p->cluster != NULL && strncmp(reply->str, "ASK ", 4) == 0)
+			there = ask_there(p, lane, reply->str, request);
 		freeReplyObject(reply);
+		if (there != NULL)
+			return there;
+	}
 	if (failing != NULL)
 		rexp_error_prefix(&error, "%s: ", failing);
 	if (answer == REXP_ANSWER_FATAL)
