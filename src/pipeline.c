@@ -86,6 +86,7 @@ struct RexpPipeline
 };
 
 static bool step(RexpPipeline *p, bool may_wait);
+static bool void_digests(RexpPipeline *p);
 
 /*
  * rexp_pipeline_create
@@ -974,6 +975,10 @@ rexp_pipeline_finish(RexpPipeline *p)
 	(void) step(p, false);
 	if (!settle_all(p))
 		return false;
+
+	/* exports that keep digests may have begun meanwhile */
+	if (!void_digests(p))
+		return false;
 	look_at_servers(p);
 	return true;
 }
@@ -1180,13 +1185,19 @@ ask_for_seed(RexpPipeline *p, int nwords, const char *const *words, const char *
 	return reply;
 }
 
-/* Exports without digests make those that there are void.  False on failure. */
+/*
+ * Exports without digests make those void that there are of their keys, if there can be
+ * any.  False on failure.
+ */
 static bool
 void_digests(RexpPipeline *p)
 {
 	const char *words[] = {"DEL", p->traffic.options.seed_key};
-	redisReply *reply = ask_for_seed(p, lengthof(words), words, NULL);
+	redisReply *reply;
 
+	if (p->traffic.options.seed_key == NULL || p->traffic.changes != NULL)
+		return true;
+	reply = ask_for_seed(p, lengthof(words), words, NULL);
 	if (reply == NULL)
 		return false;
 
@@ -1259,7 +1270,7 @@ rexp_pipeline_open(RexpPipeline *p)
 		 rexp_link_server_info(p->single->link)->is_cluster))
 		(void) enter_cluster(p);
 	show_nodes(p, true);
-	if (!has_failed(p) && p->traffic.options.seed_key != NULL)
+	if (!has_failed(p))
 		(void) (p->traffic.changes != NULL ? agree_on_seed(p) : void_digests(p));
 	return !has_failed(p) || wind_up(p);
 }
