@@ -92,16 +92,17 @@ sub job
 	return $row eq '' ? undef : JSON::PP->new->decode($row);
 }
 
-# The promise of every job however it ends: rows_read = rows_written + rows_failed + rows_skipped + rows_in_doubt, and none in doubt if done.
+# The promise of every job however it ends: rows_read = rows_written + rows_unchanged + rows_failed + rows_skipped + rows_in_doubt, and none
+# in doubt if done.
 sub ledger_ok
 {
 	my ($node, $job, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $row = job($node, $job) or return fail($name // 'the job is in the view');
-	my ($read, $written, $failed, $skipped, $in_doubt) = @$row{qw(rows_read rows_written rows_failed rows_skipped rows_in_doubt)};
-	my $good = ok($read == $written + $failed + $skipped + $in_doubt && ($row->{state} ne 'done' || $in_doubt == 0),
+	my ($read, $written, $unchanged, $failed, $skipped, $in_doubt) = @$row{qw(rows_read rows_written rows_unchanged rows_failed rows_skipped rows_in_doubt)};
+	my $good = ok($read == $written + $unchanged + $failed + $skipped + $in_doubt && ($row->{state} ne 'done' || $in_doubt == 0),
 		$name // "the rows of job $row->{job} add up");
-	diag "$row->{state}: read $read, written $written, failed $failed, skipped $skipped, in doubt $in_doubt" unless $good;
+	diag "$row->{state}: read $read, written $written, unchanged $unchanged, failed $failed, skipped $skipped, in doubt $in_doubt" unless $good;
 	return $good;
 }
 
