@@ -11,8 +11,10 @@
  * of Redis', with or without a cluster: what is lost, is lost of both, the digest first.
  *
  * A digest may be missing, which costs a write; it must never be there with
- * another value in the key.  So it is forgotten in front of each write, and kept again
- * only when that is acknowledged.  What others write to the key is not seen.  Exports
+ * another value in the key.  So it is forgotten in one transaction with each write, and
+ * kept again only when that is acknowledged.  Without a transaction, Redis would carry
+ * out the write behind an HDEL that it has refused: for the rights of the user, or since
+ * only one of both keys has gone with their slot.  What others write to the key is not seen.  Exports
  * that keep no digests make all of their key template void: these are made with a
  * random seed, which Redis keeps too, and which such an export deletes.
  *
@@ -35,11 +37,15 @@
 /* The name of a hash. */
 #define NAME_SIZE (sizeof(HASH_PREFIX) - 1 + TAG_SIZE + 1)
 
-/* HDEL hash field, of which all parts have one length. */
+/* Before the commands of a row: HDEL hash field, of which all parts have one length. */
+#define BEGIN "*1\r\n$5\r\nMULTI\r\n"
+#define END "*1\r\n$4\r\nEXEC\r\n"
+#define BEGIN_SIZE (sizeof(BEGIN) - 1)
 #define FORGET_HEAD "*3\r\n$4\r\nHDEL\r\n$27\r\n"
 #define FORGET_MIDDLE "\r\n$8\r\n"
 #define FORGET_SIZE (sizeof(FORGET_HEAD) - 1 + NAME_SIZE + sizeof(FORGET_MIDDLE) - 1 + \
 					 sizeof(uint64) + 2)
+#define RESERVED (BEGIN_SIZE + FORGET_SIZE)
 
 StaticAssertDecl(NAME_SIZE == 27, "FORGET_HEAD tells the length of the name");
 
@@ -105,37 +111,22 @@ write_name(const RexpChanges *changes, const RexpPrint *print, char *name)
 
 /*
  * rexp_changes_reserve
- *	  Make room for the command that goes before a row's own and has its digest
- *	  forgotten.  Returns its size.
- */
-size_t
-rexp_changes_reserve(const RexpChanges *changes, RexpBuffer *out)
-{
-	rexp_buffer_reserve(out, FORGET_SIZE);
-	memset(out->data + out->len, 0, FORGET_SIZE);
-	out->len += FORGET_SIZE;
-	return FORGET_SIZE;
-}
-
-/*
- * rexp_changes_take
- *	  Take the digest of a row's commands, and write the command that was reserved.
- *
- * Two keys of one field would have each the other's digest forgotten: it costs a
- * write, since the digest is one of the key, too.
+ *	  Make room for what goes before a row's own commands.
  */
 void
-rexp_changes_take(const RexpChanges *changes, char *reserved, const char *commands,
-				  size_t len, const char *key, size_t key_len, RexpPrint *print)
+rexp_changes_reserve(RexpBuffer *out)
 {
-	char	   *at = reserved;
+	rexp_buffer_reserve(out, RESERVED);
+	memset(out->data + out->len, 0, RESERVED);
+	out->len += RESERVED;
+}
 
-	print->slot = (uint16) rexp_key_slot(key, key_len);
-	print->field = hash_bytes_extended((const unsigned char *) key, (int) key_len, 0);
-	print->digest = hash_bytes_extended((const unsigned char *) commands, (int) len,
-										changes->seed);
-	memcpy(at, FORGET_HEAD, sizeof(FORGET_HEAD) - 1);
-	at += sizeof(FORGET_HEAD) - 1;
+/* Write what begins the transaction, where room was made. */
+static void
+write_forget(const RexpChanges *changes, const RexpPrint *print, char *at)
+{
+	memcpy(at, BEGIN FORGET_HEAD, BEGIN_SIZE + sizeof(FORGET_HEAD) - 1);
+	at += BEGIN_SIZE + sizeof(FORGET_HEAD) - 1;
 	write_name(changes, print, at);
 	at += NAME_SIZE;
 	memcpy(at, FORGET_MIDDLE, sizeof(FORGET_MIDDLE) - 1);
@@ -143,6 +134,45 @@ rexp_changes_take(const RexpChanges *changes, char *reserved, const char *comman
 	memcpy(at, &print->field, sizeof(uint64));
 	at += sizeof(uint64);
 	memcpy(at, "\r\n", 2);
+}
+
+/*
+ * rexp_changes_take
+ *	  Take the digest of a row's commands, which are the last in the buffer, from the
+ *	  room that was made at start; and put them into one transaction with what
+ *	  forgets it.  The number of commands and the place of the key are what they
+ *	  were, and become what they are.
+ *
+ * Several commands are a transaction already.  Two keys of one field would have each
+ * the other's digest forgotten: it costs a write, since the digest is one of the key,
+ * too.
+ */
+void
+rexp_changes_take(const RexpChanges *changes, RexpBuffer *out, size_t start,
+				  int *commands, size_t *key_start, size_t key_len, RexpPrint *print)
+{
+	const char *key = out->data + *key_start;
+	char	   *own = out->data + start + RESERVED;
+	size_t		len = out->len - start - RESERVED;
+
+	print->slot = (uint16) rexp_key_slot(key, key_len);
+	print->field = hash_bytes_extended((const unsigned char *) key, (int) key_len, 0);
+	print->digest = hash_bytes_extended((const unsigned char *) own, (int) len,
+										changes->seed);
+	if (*commands == 1)
+	{
+		rexp_buffer_append(out, END, sizeof(END) - 1);
+		*commands += 3;
+	}
+	else
+	{
+		/* our MULTI takes the place of its own */
+		memmove(own, own + BEGIN_SIZE, len - BEGIN_SIZE);
+		out->len -= BEGIN_SIZE;
+		*key_start -= BEGIN_SIZE;
+		*commands += 1;
+	}
+	write_forget(changes, print, out->data + start);
 }
 
 /*

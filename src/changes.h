@@ -28,10 +28,10 @@ typedef struct RexpChanges RexpChanges;
 extern RexpChanges *rexp_changes_create(void);
 extern char *rexp_changes_seed_key(const char *pattern);
 extern void rexp_changes_set_seed(RexpChanges *changes, uint64 seed);
-extern size_t rexp_changes_reserve(const RexpChanges *changes, RexpBuffer *out);
-extern void rexp_changes_take(const RexpChanges *changes, char *reserved,
-							  const char *commands, size_t len, const char *key,
-							  size_t key_len, RexpPrint *print);
+extern void rexp_changes_reserve(RexpBuffer *out);
+extern void rexp_changes_take(const RexpChanges *changes, RexpBuffer *out, size_t start,
+							  int *commands, size_t *key_start, size_t key_len,
+							  RexpPrint *print);
 extern void rexp_changes_check(const RexpChanges *changes, const RexpPrint *print,
 							   const char *key, size_t key_len, RexpBuffer *out);
 extern void rexp_changes_note(const RexpChanges *changes, const RexpPrint *print,

@@ -63,8 +63,8 @@ struct RexpLink
 
 /*
  * hiredis calls these for each reply, instead of making a tree of objects.  Of
- * an array only the first error in it is kept.  They return the link itself,
- * as some pointer that is not NULL.
+ * an array only the first error in it is kept, and the last integer.  They return
+ * the link itself, as some pointer that is not NULL.
  */
 static void *
 on_string(const redisReadTask *task, char *str, size_t len)
@@ -101,7 +101,10 @@ on_array(const redisReadTask *task, rexp_array_len elements)
 	RexpLink   *link = task->privdata;
 
 	if (task->parent == NULL)
+	{
 		link->reply.type = REXP_REPLY_ARRAY;
+		link->reply.integer = 0;
+	}
 	return link;
 }
 
@@ -111,10 +114,8 @@ on_integer(const redisReadTask *task, long long value)
 	RexpLink   *link = task->privdata;
 
 	if (task->parent == NULL)
-	{
 		link->reply.type = REXP_REPLY_INTEGER;
-		link->reply.integer = value;
-	}
+	link->reply.integer = value;
 	return link;
 }
 

@@ -52,7 +52,7 @@ typedef enum RexpReplyType
 	REXP_REPLY_INTEGER,
 	REXP_REPLY_NIL,
 	REXP_REPLY_STRING,
-	REXP_REPLY_ARRAY			/* its elements are not kept */
+	REXP_REPLY_ARRAY			/* of its elements the last integer is kept */
 } RexpReplyType;
 
 /* The text lies in the link, until the next reply. */

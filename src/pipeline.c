@@ -79,7 +79,6 @@ struct RexpPipeline
 	TimestampTz nodes_shown;
 
 	RexpBuffer	aside;			/* a row that has to wait for others */
-	size_t		reserved;		/* bytes in front of the row at hand */
 	size_t		unlooked;		/* bytes gathered since the last look */
 	bool		ending;			/* no more rows, whether it has failed or not */
 	bool		closed;
@@ -91,6 +90,7 @@ struct RexpPipeline
 };
 
 static bool step(RexpPipeline *p, bool may_wait);
+static bool void_digests(RexpPipeline *p);
 
 /*
  * rexp_pipeline_create
@@ -707,7 +707,7 @@ rexp_pipeline_row_begin(RexpPipeline *p)
 	RexpBuffer *out = begin_row(p);
 
 	if (p->traffic.changes != NULL)
-		p->reserved = rexp_changes_reserve(p->traffic.changes, out);
+		rexp_changes_reserve(out);
 	return out;
 }
 
@@ -768,21 +768,12 @@ row_start(RexpPipeline *p)
 	return batch->rows[batch->nrows].start;
 }
 
-/*
- * Only changes are to be written: take the row's digest, and let it be forgotten in
- * front of the row's commands.
- */
+/* Only changes are to be written: take the row's digest, which its block forgets. */
 static void
 watch_row(RexpPipeline *p, RexpBlock *block)
 {
-	RexpBuffer *buffer = row_buffer(p);
-	char	   *start = buffer->data + row_start(p);
-	char	   *commands = start + p->reserved;
-
-	rexp_changes_take(p->traffic.changes, start, commands,
-					  buffer->data + buffer->len - commands,
-					  buffer->data + block->key_start, block->key_len, &block->print);
-	block->commands++;
+	rexp_changes_take(p->traffic.changes, row_buffer(p), row_start(p), &block->commands,
+					  &block->key_start, block->key_len, &block->print);
 }
 
 /* The lane for the row at hand, in whose batch its commands then are. */
@@ -1029,6 +1020,10 @@ rexp_pipeline_finish(RexpPipeline *p)
 	(void) step(p, false);
 	if (!settle_all(p))
 		return false;
+
+	/* exports that keep digests may have begun meanwhile */
+	if (!void_digests(p))
+		return false;
 	look_at_servers(p);
 	return true;
 }
@@ -1101,6 +1096,52 @@ ask_again_later(RexpPipeline *p, RexpLane *lane, RexpAnswer answer, const RexpEr
 }
 
 /*
+ * ask_there
+ *	  The slot of a key is on its way, and the key not where it was: ask where it
+ *	  goes.  NULL if that cannot be done.
+ */
+static redisReply *
+ask_there(RexpPipeline *p, RexpLane *from, const char *where, const RexpBuffer *request)
+{
+	char		host[256];
+	int			slot;
+	int			port;
+	int			node;
+	RexpLane   *to;
+	RexpBuffer	asking;
+	RexpError	error;
+	redisReply *reply;
+
+	if (!rexp_cluster_redirection(where, rexp_link_host(from->link), &slot, host,
+								  sizeof(host), &port))
+		return NULL;
+	node = rexp_cluster_node(p->cluster, host, port);
+	if (node < 0)
+		return NULL;
+	to = lane_of(p, node);
+	if (!rexp_link_is_open(to->link) && rexp_connect(to->link, &error) != REXP_ANSWER_DONE)
+		return NULL;
+	rexp_buffer_init(&asking, 32);
+	rexp_resp_header(&asking, '*', 1);
+	rexp_resp_word(&asking, "ASKING");
+	reply = rexp_link_ask(to->link, &asking, rexp_link_timeout(to->link), &error);
+	rexp_buffer_free(&asking);
+	if (reply != NULL)
+	{
+		freeReplyObject(reply);
+		reply = rexp_link_ask(to->link, request, rexp_link_timeout(to->link), &error);
+	}
+	if (reply != NULL && reply->type == REDIS_REPLY_ERROR)
+	{
+		freeReplyObject(reply);
+		reply = NULL;
+	}
+	if (to->flow != REXP_FLOW_OPEN)
+		rexp_link_close(to->link);
+	return reply;
+}
+
+/*
  * ask_once
  *	  One attempt to have a command answered.  NULL if it was not.
  */
@@ -1123,7 +1164,15 @@ ask_once(RexpPipeline *p, RexpLane *lane, const RexpBuffer *request, const char 
 		return reply;
 
 	if (reply != NULL)
+	{
+		redisReply *there = NULL;
+
+		if (p->cluster != NULL && strncmp(reply->str, "ASK ", 4) == 0)
+			there = ask_there(p, lane, reply->str, request);
 		freeReplyObject(reply);
+		if (there != NULL)
+			return there;
+	}
 	if (failing != NULL)
 		rexp_error_prefix(&error, "%s: ", failing);
 	if (answer == REXP_ANSWER_FATAL)
@@ -1222,13 +1271,19 @@ ask_for_seed(RexpPipeline *p, int nwords, const char *const *words, const char *
 	return reply;
 }
 
-/* Exports without digests make those that there are void.  False on failure. */
+/*
+ * Exports without digests make those void that there are of their keys, if there can be
+ * any.  False on failure.
+ */
 static bool
 void_digests(RexpPipeline *p)
 {
 	const char *words[] = {"DEL", p->traffic.options.seed_key};
-	redisReply *reply = ask_for_seed(p, lengthof(words), words, NULL);
+	redisReply *reply;
 
+	if (p->traffic.options.seed_key == NULL || p->traffic.changes != NULL)
+		return true;
+	reply = ask_for_seed(p, lengthof(words), words, NULL);
 	if (reply == NULL)
 		return false;
 
@@ -1301,7 +1356,7 @@ rexp_pipeline_open(RexpPipeline *p)
 		 rexp_link_server_info(p->single->link)->is_cluster))
 		(void) enter_cluster(p);
 	show_nodes(p, true);
-	if (!has_failed(p) && p->traffic.options.seed_key != NULL)
+	if (!has_failed(p))
 		(void) (p->traffic.changes != NULL ? agree_on_seed(p) : void_digests(p));
 	return !has_failed(p) || wind_up(p);
 }
