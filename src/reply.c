@@ -51,9 +51,9 @@ rexp_reply_text(const char *bytes, size_t len)
 	return text;
 }
 
-/* Bytes of Redis as a JSON string: as text if they are one, as \x hex if not. */
-void
-rexp_reply_string(StringInfo out, const char *bytes, size_t len)
+/* Bytes of Redis as text if they are one, as \x hex if not; palloc'd. */
+char *
+rexp_reply_shown(const char *bytes, size_t len)
 {
 	char	   *text = rexp_reply_text(bytes, len);
 
@@ -63,6 +63,15 @@ rexp_reply_string(StringInfo out, const char *bytes, size_t len)
 		memcpy(text, "\\x", 2);
 		text[2 + hex_encode(bytes, len, text + 2)] = '\0';
 	}
+	return text;
+}
+
+/* The same as a JSON string. */
+void
+rexp_reply_string(StringInfo out, const char *bytes, size_t len)
+{
+	char	   *text = rexp_reply_shown(bytes, len);
+
 	escape_json(out, text);
 	pfree(text);
 }

@@ -12,6 +12,7 @@
 #include "lib/stringinfo.h"
 
 extern char *rexp_reply_text(const char *bytes, size_t len);
+extern char *rexp_reply_shown(const char *bytes, size_t len);
 extern void rexp_reply_string(StringInfo out, const char *bytes, size_t len);
 extern void rexp_reply_append(StringInfo out, const redisReply *reply);
 

@@ -36,6 +36,7 @@
 #include "server_options.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/jsonb.h"
 #include "utils/memutils.h"
 
 /* Keys that SCAN looks at for one answer; Redis does nothing else meanwhile. */
@@ -349,7 +350,7 @@ next_unordered(RexpScan *scan)
 				break;
 			case REXP_SEEN_UNKNOWN:
 				if (scan->keys == NULL)
-					scan->keys = rexp_key_set_create(scan->options.memory / 2);
+					scan->keys = rexp_key_set_create(scan->options.memory / 4);
 				rexp_key_set_add(scan->keys, key->str, key->len);
 				break;
 		}
@@ -488,33 +489,58 @@ key_text(const RexpScan *scan, const bytea *key)
 	return NULL;
 }
 
-/* The fields of a hash as an object, or NULL if there are none. */
-static char *
-hash_value(const redisReply *reply)
+/* Bytes of Redis as a string of jsonb: as text if they are one, as \x hex if not. */
+static JsonbValue
+string_value(const redisReply *reply)
 {
-	StringInfoData json;
+	JsonbValue	value = {.type = jbvString};
+	char	   *string = NULL;
 
-	if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0)
-		return NULL;
-	initStringInfo(&json);
-	appendStringInfoChar(&json, '{');
-	for (size_t i = 0; i + 1 < reply->elements; i += 2)
+	if (GetDatabaseEncoding() == PG_UTF8 &&
+		pg_verify_mbstr(PG_UTF8, reply->str, (int) reply->len, true))
 	{
-		if (i > 0)
-			appendStringInfoChar(&json, ',');
-		rexp_reply_string(&json, reply->element[i]->str, reply->element[i]->len);
-		appendStringInfoChar(&json, ':');
-		rexp_reply_string(&json, reply->element[i + 1]->str, reply->element[i + 1]->len);
+		value.val.string.val = reply->str;
+		value.val.string.len = (int) reply->len;
+		return value;
 	}
-	appendStringInfoChar(&json, '}');
-	return json.data;
+	string = rexp_reply_shown(reply->str, reply->len);
+	value.val.string.val = string;
+	value.val.string.len = (int) strlen(string);
+	return value;
 }
 
-/* The document, or NULL if there is none. */
-static char *
-json_value(const redisReply *reply)
+/* The fields of a hash as an object, or false if there are none. */
+static bool
+hash_value(const redisReply *reply, Datum *value)
 {
-	return reply->type == REDIS_REPLY_STRING ? rexp_reply_text(reply->str, reply->len) : NULL;
+	JsonbParseState *state = NULL;
+
+	if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0)
+		return false;
+	(void) pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	for (size_t i = 0; i + 1 < reply->elements; i += 2)
+	{
+		JsonbValue	name = string_value(reply->element[i]);
+		JsonbValue	field = string_value(reply->element[i + 1]);
+
+		(void) pushJsonbValue(&state, WJB_KEY, &name);
+		(void) pushJsonbValue(&state, WJB_VALUE, &field);
+	}
+	*value = JsonbPGetDatum(JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL)));
+	return true;
+}
+
+/* The document, or false if there is none. */
+static bool
+json_value(const redisReply *reply, Datum *value)
+{
+	char	   *text = reply->type == REDIS_REPLY_STRING ?
+		rexp_reply_text(reply->str, reply->len) : NULL;
+
+	if (text == NULL)
+		return false;
+	*value = DirectFunctionCall1(jsonb_in, CStringGetDatum(text));
+	return true;
 }
 
 /*
@@ -581,7 +607,7 @@ rexp_scan_begin(const RexpScanOptions *options)
 	scan->node = -1;
 	if (options->any_order)
 	{
-		scan->filter = rexp_key_filter_create(scan->options.memory / 2);
+		scan->filter = rexp_key_filter_create(scan->options.memory / 4 * 3);
 		rexp_buffer_init(&scan->key, 256);
 		return scan;
 	}
@@ -599,7 +625,6 @@ rexp_scan_begin(const RexpScanOptions *options)
 static bool
 read_value(RexpScanKind kind, const redisReply *reply, Datum *value)
 {
-	char	   *json;
 	RexpError	error;
 
 	if (reply->type == REDIS_REPLY_ERROR)
@@ -610,11 +635,7 @@ read_value(RexpScanKind kind, const redisReply *reply, Datum *value)
 			rexp_error_raise(&error);
 		return false;
 	}
-	json = kind == REXP_SCAN_JSON ? json_value(reply) : hash_value(reply);
-	if (json == NULL)
-		return false;
-	*value = DirectFunctionCall1(jsonb_in, CStringGetDatum(json));
-	return true;
+	return kind == REXP_SCAN_JSON ? json_value(reply, value) : hash_value(reply, value);
 }
 
 /* Go to the next row, in the current memory context.  False at the end. */
