@@ -9,6 +9,7 @@ MODULE_big = redis_export
 OBJS = \
 	src/answer.o \
 	src/arguments.o \
+	src/ask.o \
 	src/block.o \
 	src/changes.o \
 	src/cluster.o \
@@ -39,6 +40,7 @@ OBJS = \
 	src/redis_export.o \
 	src/reply.o \
 	src/resp.o \
+	src/routing.o \
 	src/scan.o \
 	src/search_index.o \
 	src/sentinel.o \

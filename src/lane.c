@@ -17,7 +17,7 @@
  *				is still to come					-> BACKOFF, ROUTE, STOP
  *	   BACKOFF	wait, longer each time				-> OPEN, CONNECT, ROUTE, STOP
  *	   ROUTE	in a cluster: rows may belong to other nodes by now, which is not
- *				decided here (pipeline.c)			-> OPEN, CONNECT, IDLE, BACKOFF
+ *				decided here (routing.c)			-> OPEN, CONNECT, IDLE, BACKOFF
  *	   STOP		the job has failed: send no more rows, only the expiries of
  *				those that are written; receive what is still to come -> CLOSED
  *	   CLOSED	nothing more happens
@@ -383,78 +383,91 @@ judge_digest(RexpLane *lane, const RexpReply *reply, RexpError *error)
 	return answer == REXP_ANSWER_ROW ? REXP_ANSWER_DONE : answer;
 }
 
+/* Do as many replicas have what the master has as shall? */
+static RexpAnswer
+judge_replicas(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
+			   RexpError *error)
+{
+	/* the write before the WAIT may be denied: then it is as it is */
+	if (flight->batch->fenced && lane->window.receive_part == 1)
+		return REXP_ANSWER_DONE;
+	if (reply->type == REXP_REPLY_ERROR)
+	{
+		RexpAnswer	answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
+
+		/* it is no row's fault: a replica, say, takes no WAIT */
+		return answer == REXP_ANSWER_ROW ? REXP_ANSWER_RECONNECT : answer;
+	}
+	if (reply->type == REXP_REPLY_INTEGER &&
+		reply->integer < lane->traffic->options.wait_replicas)
+	{
+		rexp_error_set(error, ERRCODE_CANNOT_CONNECT_NOW,
+					   "only " INT64_FORMAT " of %d replicas of Redis have acknowledged the rows",
+					   reply->integer, lane->traffic->options.wait_replicas);
+		rexp_error_hint(error, "See that the replicas are up, or export with a smaller wait_replicas.");
+		return REXP_ANSWER_LATER;
+	}
+	return REXP_ANSWER_DONE;
+}
+
+/* What an answer that is no error says of a write. */
+static RexpAnswer
+judge_write(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *error)
+{
+	RexpNil		nil = lane->traffic->options.verb.nil;
+
+	if (row->deletes)
+	{
+		/* sent twice, the first time may have been the one that did it */
+		row->found = reply->integer > 0 || row->in_doubt;
+		return REXP_ANSWER_DONE;
+	}
+	if (reply->type != REXP_REPLY_NIL || nil == REXP_NIL_IS_FINE)
+		return REXP_ANSWER_DONE;
+	rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
+				   nil == REXP_NIL_NO_PLACE ?
+				   "Redis answered nil: the document has no place for the path" :
+				   "Redis answered nil: the condition of the command did not hold");
+	return REXP_ANSWER_ROW;
+}
+
+/* And of an expiry: has it found its key? */
+static RexpAnswer
+judge_expiry(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *error)
+{
+	if (row->expiry.kind == REXP_EXPIRY_NEVER || reply->type != REXP_REPLY_INTEGER ||
+		reply->integer != 0)
+		return REXP_ANSWER_DONE;
+	rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
+				   "the key was gone before its expiry could be set");
+
+	/*
+	 * While slots move, it may be asked for at a node that has lost it; and one that
+	 * was found unchanged may have gone since.
+	 */
+	if ((lane->traffic->redirect != NULL || row->unchanged) && row->misses++ < MISSES_BORNE)
+		return REXP_ANSWER_LATER;
+	return REXP_ANSWER_ROW;
+}
+
 /* What the reply says of the command it answers. */
 static RexpAnswer
 judge(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
 	  RexpError *error)
 {
+	RexpRow    *row;
+
+	if (flight->kind == REXP_FLIGHT_REPLICAS)
+		return judge_replicas(lane, flight, reply, error);
+	row = &flight->batch->rows[lane->window.receive_at];
 	if (flight->kind == REXP_FLIGHT_CHECKS)
-		return judge_check(lane, &flight->batch->rows[lane->window.receive_at], reply,
-						   error);
+		return judge_check(lane, row, reply, error);
 	if (flight->kind == REXP_FLIGHT_DIGESTS)
 		return judge_digest(lane, reply, error);
-	if (flight->kind == REXP_FLIGHT_REPLICAS)
-	{
-		/* the write before the WAIT may be denied: then it is as it is */
-		if (flight->batch->fenced && lane->window.receive_part == 1)
-			return REXP_ANSWER_DONE;
-		if (reply->type == REXP_REPLY_ERROR)
-		{
-			RexpAnswer	answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
-
-			/* it is no row's fault: a replica, say, takes no WAIT */
-			return answer == REXP_ANSWER_ROW ? REXP_ANSWER_RECONNECT : answer;
-		}
-		if (reply->type == REXP_REPLY_INTEGER &&
-			reply->integer < lane->traffic->options.wait_replicas)
-		{
-			rexp_error_set(error, ERRCODE_CANNOT_CONNECT_NOW,
-						   "only " INT64_FORMAT " of %d replicas of Redis have acknowledged the rows",
-						   reply->integer, lane->traffic->options.wait_replicas);
-			rexp_error_hint(error, "See that the replicas are up, or export with a smaller wait_replicas.");
-			return REXP_ANSWER_LATER;
-		}
-		return REXP_ANSWER_DONE;
-	}
 	if (reply->type == REXP_REPLY_ERROR)
 		return rexp_lane_judge_error(lane, reply->text, reply->len, error);
-	if (flight->kind == REXP_FLIGHT_WRITES &&
-		flight->batch->rows[lane->window.receive_at].deletes)
-	{
-		RexpRow    *row = &flight->batch->rows[lane->window.receive_at];
-
-		/* sent twice, the first time may have been the one that did it */
-		row->found = reply->integer > 0 || row->in_doubt;
-		return REXP_ANSWER_DONE;
-	}
-	if (flight->kind == REXP_FLIGHT_WRITES && reply->type == REXP_REPLY_NIL &&
-		lane->traffic->options.verb.nil != REXP_NIL_IS_FINE)
-	{
-		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
-					   lane->traffic->options.verb.nil == REXP_NIL_NO_PLACE ?
-					   "Redis answered nil: the document has no place for the path" :
-					   "Redis answered nil: the condition of the command did not hold");
-		return REXP_ANSWER_ROW;
-	}
-	if (flight->kind == REXP_FLIGHT_EXPIRIES &&
-		flight->batch->rows[lane->window.receive_at].expiry.kind != REXP_EXPIRY_NEVER &&
-		reply->type == REXP_REPLY_INTEGER && reply->integer == 0)
-	{
-		RexpRow    *row = &flight->batch->rows[lane->window.receive_at];
-
-		rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
-					   "the key was gone before its expiry could be set");
-
-		/*
-		 * While slots move, it may be asked for at a node that has lost it; and one
-		 * that was found unchanged may have gone since.
-		 */
-		if ((lane->traffic->redirect != NULL || row->unchanged) &&
-			row->misses++ < MISSES_BORNE)
-			return REXP_ANSWER_LATER;
-		return REXP_ANSWER_ROW;
-	}
-	return REXP_ANSWER_DONE;
+	return flight->kind == REXP_FLIGHT_WRITES ?
+		judge_write(lane, row, reply, error) : judge_expiry(lane, row, reply, error);
 }
 
 /* What was asked for the row at hand is done; is it settled by that? */

@@ -1,0 +1,429 @@
+/*-------------------------------------------------------------------------
+ *
+ * ask.c
+ *	  What is asked of Redis besides rows, over the connections of the pipeline.
+ *
+ * One command at a time, by the node that has its key, again and again while Redis is
+ * away, and only while no rows are on their way: the seed of the digests that
+ * changed_only goes by (changes.c), the mark of a watermark (mark.c), and how far a
+ * search index is (search_index.c).
+ *
+ * A part of the pipeline; nothing here knows SQL.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <inttypes.h>
+
+#include "pipeline_parts.h"
+#include "search_index.h"
+#include "sentinel.h"
+#include "utils/timestamp.h"
+
+/* While an index is waited for, look at it so often (ms). */
+#define INDEX_INTERVAL 100
+
+/* Who can be asked for anything: the one Redis, or a node that is there. */
+static RexpLane *
+any_lane(RexpPipeline *p)
+{
+	int			at = -1;
+	RexpLane   *lane;
+	RexpLane   *any = p->single;
+
+	if (p->cluster == NULL)
+		return p->single;
+	while ((lane = rexp_pipeline_next_lane(p, &at)) != NULL)
+	{
+		if (lane->link == NULL)
+			continue;
+		any = lane;
+		if (lane->flow == REXP_FLOW_OPEN)
+			break;
+	}
+	return any;
+}
+
+/*
+ * rexp_pipeline_link_options
+ *	  Where to connect to, for who wants to look at all of Redis: what the options
+ *	  say; in a cluster, whose node of the options may be gone by now, a node that is
+ *	  there.
+ *
+ * Good until the next call.
+ */
+const RexpLinkOptions *
+rexp_pipeline_link_options(RexpPipeline *p)
+{
+	const RexpLane *lane = any_lane(p);
+
+	p->reachable = p->link_options;
+	if (p->cluster != NULL && lane->flow == REXP_FLOW_OPEN)
+	{
+		p->reachable.host = rexp_link_host(lane->link);
+		p->reachable.port = rexp_link_port(lane->link);
+	}
+	return &p->reachable;
+}
+
+/* The lane for a command by itself, with this key or, for NULL, with none. */
+static RexpLane *
+lane_for_key(RexpPipeline *p, const char *key, size_t key_len)
+{
+	if (p->cluster == NULL || key == NULL)
+		return any_lane(p);
+	return rexp_pipeline_lane_of(p, p->cluster->owner[rexp_key_slot(key, key_len)]);
+}
+
+/* What was asked for was not answered: go back to wait for a node. */
+static void
+ask_again_later(RexpPipeline *p, RexpLane *lane, RexpAnswer answer, const RexpError *why)
+{
+	RexpError	ignored;
+
+	if (answer == REXP_ANSWER_MOVED)
+		(void) rexp_pipeline_refresh_map(p, lane, &ignored);
+	rexp_lane_wait_for_node(lane, why, answer == REXP_ANSWER_RECONNECT);
+}
+
+/*
+ * ask_there
+ *	  The slot of a key is on its way, and the key not where it was: ask where it
+ *	  goes.  NULL if that cannot be done.
+ */
+static redisReply *
+ask_there(RexpPipeline *p, RexpLane *from, const char *where, const RexpBuffer *request)
+{
+	char		host[256];
+	int			slot;
+	int			port;
+	int			node;
+	RexpLane   *to;
+	RexpBuffer	asking;
+	RexpError	error;
+	redisReply *reply;
+
+	if (!rexp_cluster_redirection(where, rexp_link_host(from->link), &slot, host,
+								  sizeof(host), &port))
+		return NULL;
+	node = rexp_cluster_node(p->cluster, host, port);
+	if (node < 0)
+		return NULL;
+	to = rexp_pipeline_lane_of(p, node);
+	if (!rexp_link_is_open(to->link) && rexp_connect(to->link, &error) != REXP_ANSWER_DONE)
+		return NULL;
+	rexp_buffer_init(&asking, 32);
+	rexp_resp_header(&asking, '*', 1);
+	rexp_resp_word(&asking, "ASKING");
+	reply = rexp_link_ask(to->link, &asking, rexp_link_timeout(to->link), &error);
+	rexp_buffer_free(&asking);
+	if (reply != NULL)
+	{
+		freeReplyObject(reply);
+		reply = rexp_link_ask(to->link, request, rexp_link_timeout(to->link), &error);
+	}
+	if (reply != NULL && reply->type == REDIS_REPLY_ERROR)
+	{
+		freeReplyObject(reply);
+		reply = NULL;
+	}
+	if (to->flow != REXP_FLOW_OPEN)
+		rexp_link_close(to->link);
+	return reply;
+}
+
+/*
+ * ask_once
+ *	  One attempt to have a command answered.  NULL if it was not.
+ */
+static redisReply *
+ask_once(RexpPipeline *p, RexpLane *lane, const RexpBuffer *request, const char *failing)
+{
+	RexpError	error;
+	RexpAnswer	answer;
+	redisReply *reply = rexp_link_ask(lane->link, request, rexp_link_timeout(lane->link),
+									  &error);
+
+	if (reply == NULL)
+		answer = rexp_link_failure(&error);
+	else if (reply->type == REDIS_REPLY_ERROR)
+		answer = rexp_lane_judge_error(lane, reply->str, reply->len, &error);
+	else
+		answer = REXP_ANSWER_DONE;
+	if (answer == REXP_ANSWER_DONE || answer == REXP_ANSWER_ROW ||
+		(answer == REXP_ANSWER_FATAL && reply != NULL && failing == NULL))
+		return reply;
+
+	if (reply != NULL)
+	{
+		redisReply *there = NULL;
+
+		if (p->cluster != NULL && strncmp(reply->str, "ASK ", 4) == 0)
+			there = ask_there(p, lane, reply->str, request);
+		freeReplyObject(reply);
+		if (there != NULL)
+			return there;
+	}
+	if (failing != NULL)
+		rexp_error_prefix(&error, "%s: ", failing);
+	if (answer == REXP_ANSWER_FATAL)
+		rexp_ledger_stop(&p->traffic.ledger, &error);
+	else
+		ask_again_later(p, lane, answer, &error);
+	return NULL;
+}
+
+/*
+ * rexp_pipeline_ask
+ *	  Have one command answered, by the node that has the key (NULL: by any), again
+ *	  and again while Redis is away.
+ *
+ * To be called when there are no rows.  Returns the reply, which is the caller's to
+ * free, and may be an error of the command's own; or NULL if the job has failed, with
+ * an error that begins with "failing".  If that is NULL, the job does not depend on
+ * it: any error but that Redis is away is a reply.
+ */
+redisReply *
+rexp_pipeline_ask(RexpPipeline *p, const RexpBuffer *request, const char *key,
+				  size_t key_len, const char *failing)
+{
+	redisReply *reply = NULL;
+	RexpError	error;
+	RexpLane   *lane;
+	int			at = -1;
+
+	p->traffic.asking = true;
+	while ((lane = rexp_pipeline_next_lane(p, &at)) != NULL)
+		lane->waiting_since = GetCurrentTimestamp();
+	while (reply == NULL && !rexp_pipeline_has_failed(p) &&
+		   !(p->unless_lost && rexp_may_have_lost(rexp_pipeline_counters(p))))
+	{
+		lane = lane_for_key(p, key, key_len);
+		if (lane == p->homeless && lane->flow == REXP_FLOW_IDLE)
+		{
+			rexp_error_set(&error, ERRCODE_CANNOT_CONNECT_NOW,
+						   "no node of the Redis Cluster has the slot of key \"%s\"", key);
+			rexp_lane_wait_for_node(lane, &error, false);
+		}
+		if (lane->flow == REXP_FLOW_IDLE)
+			lane->flow = REXP_FLOW_CONNECT;
+		if (lane->flow != REXP_FLOW_OPEN)
+			(void) rexp_pipeline_step(p, true);
+		else
+			reply = ask_once(p, lane, request, failing);
+		if (reply != NULL)
+		{
+			lane->waiting_since = p->attended_at = GetCurrentTimestamp();
+			rexp_lane_settled(lane);
+		}
+	}
+	p->traffic.asking = false;
+	if (reply == NULL && rexp_pipeline_has_failed(p))
+		(void) rexp_pipeline_wind_up(p);
+	return reply;
+}
+
+/*
+ * rexp_pipeline_ask_unless_lost
+ *	  The same for a command that says what rows Redis holds: it must not reach a
+ *	  Redis that was restarted since it acknowledged them.  NULL, then, too, though
+ *	  the job has not failed.
+ */
+redisReply *
+rexp_pipeline_ask_unless_lost(RexpPipeline *p, const RexpBuffer *request, const char *key,
+							  size_t key_len, const char *failing)
+{
+	redisReply *reply;
+
+	p->unless_lost = true;
+	reply = rexp_pipeline_ask(p, request, key, key_len, failing);
+	p->unless_lost = false;
+	return reply;
+}
+
+/*
+ * The seed of the digests
+ */
+
+/* Have a command with the seed's key answered; NULL if the job has failed. */
+static redisReply *
+ask_for_seed(RexpPipeline *p, int nwords, const char *const *words, const char *failing)
+{
+	const char *key = p->traffic.options.seed_key;
+	RexpBuffer	request;
+	redisReply *reply;
+
+	rexp_buffer_init(&request, 256);
+	rexp_resp_header(&request, '*', nwords);
+	for (int i = 0; i < nwords; i++)
+		rexp_resp_word(&request, words[i]);
+	reply = rexp_pipeline_ask(p, &request, key, strlen(key), failing);
+	rexp_buffer_free(&request);
+	return reply;
+}
+
+/*
+ * Exports without digests make those void that there are of their keys, if there can be
+ * any.  False on failure.
+ */
+bool
+rexp_pipeline_void_digests(RexpPipeline *p)
+{
+	const char *words[] = {"DEL", p->traffic.options.seed_key};
+	redisReply *reply;
+
+	if (p->traffic.options.seed_key == NULL || p->traffic.changes != NULL)
+		return true;
+	reply = ask_for_seed(p, lengthof(words), words, NULL);
+	if (reply == NULL)
+		return false;
+
+	/* who may not delete it has kept none either */
+	freeReplyObject(reply);
+	return true;
+}
+
+/*
+ * agree_on_seed
+ *	  The seed that Redis keeps, or one of ours if there is none yet.  False if the
+ *	  job has failed.
+ *
+ * Of two jobs that are the first at once, both take the one that came first.
+ */
+bool
+rexp_pipeline_agree_on_seed(RexpPipeline *p)
+{
+	const char *key = p->traffic.options.seed_key;
+	char		ours[2 * sizeof(uint64) + 1];
+	const char *set[] = {"SET", key, ours, "NX"};
+	const char *get[] = {"GET", key};
+	const char *failing = REXP_CHANGES_FAILING;
+	uint64		seed;
+	redisReply *reply;
+	RexpError	error;
+
+	if (!pg_strong_random(&seed, sizeof(seed)))
+		seed = (uint64) GetCurrentTimestamp();
+	snprintf(ours, sizeof(ours), "%016" PRIx64, seed);
+	reply = ask_for_seed(p, lengthof(set), set, failing);
+	if (reply == NULL)
+		return false;
+	freeReplyObject(reply);
+	reply = ask_for_seed(p, lengthof(get), get, failing);
+	if (reply == NULL)
+		return false;
+	if (reply->type == REDIS_REPLY_STRING && reply->len == sizeof(ours) - 1 &&
+		sscanf(reply->str, "%16" SCNx64, &seed) == 1)
+	{
+		rexp_changes_set_seed(p->traffic.changes, seed);
+		freeReplyObject(reply);
+		return true;
+	}
+	if (reply->type == REDIS_REPLY_ERROR)
+		(void) rexp_answer_to(reply->str, reply->len, &error);
+	else
+		rexp_error_set(&error, ERRCODE_DATA_EXCEPTION, "key \"%s\" holds no seed", key);
+	freeReplyObject(reply);
+	rexp_error_prefix(&error, "%s: ", failing);
+	rexp_error_hint(&error, "%s", REXP_CHANGES_HINT);
+	rexp_ledger_stop(&p->traffic.ledger, &error);
+	return rexp_pipeline_wind_up(p);
+}
+
+/*
+ * The index
+ */
+
+/* Show the ledger as it stands, with nothing on its way. */
+static void
+publish(RexpPipeline *p)
+{
+	rexp_ledger_publish(&p->traffic.ledger, 0);
+}
+
+/* Ask for the index.  False if the job has failed. */
+static bool
+look_at_index(RexpPipeline *p, RexpIndexInfo *info)
+{
+	RexpBuffer	request;
+	RexpError	error;
+	redisReply *reply;
+	char		failing[REXP_MESSAGE_SIZE];
+
+	snprintf(failing, sizeof(failing), "could not look at index \"%s\"", p->index);
+	rexp_buffer_init(&request, 128);
+	rexp_index_request(p->index, &request);
+	reply = rexp_pipeline_ask(p, &request, NULL, 0, failing);
+	rexp_buffer_free(&request);
+	if (reply == NULL)
+		return false;
+	if (reply->type != REDIS_REPLY_ERROR)
+	{
+		rexp_index_read(reply, info);
+		freeReplyObject(reply);
+		return true;
+	}
+	(void) rexp_answer_to(reply->str, reply->len, &error);
+	freeReplyObject(reply);
+	rexp_error_prefix(&error, "%s: ", failing);
+	rexp_error_hint(&error, "wait_index names an index that is there. Create it before the export, with FT.CREATE.");
+	rexp_ledger_stop(&p->traffic.ledger, &error);
+	return rexp_pipeline_wind_up(p);
+}
+
+/*
+ * rexp_pipeline_watch_index
+ *	  Count from now on what an index refuses.  index, in UTF-8, must live as long
+ *	  as the pipeline.  Returns false if the job has failed: there may be no such
+ *	  index.
+ *
+ * Call it before there are rows.
+ */
+bool
+rexp_pipeline_watch_index(RexpPipeline *p, const char *index)
+{
+	RexpIndexInfo info;
+
+	p->index = index;
+	if (!look_at_index(p, &info))
+		return false;
+	p->index_base = info.failures;
+	p->traffic.ledger.counters.has_index = true;
+	publish(p);
+	return true;
+}
+
+/*
+ * rexp_pipeline_wait_index
+ *	  Wait until the index has taken everything.  Returns false if the job has
+ *	  failed.  Call it when the pipeline is finished.
+ */
+bool
+rexp_pipeline_wait_index(RexpPipeline *p)
+{
+	RexpIndexInfo info;
+	RexpError	refused;
+
+	rexp_pipeline_enter(p, REXP_STATE_INDEXING);
+	while (look_at_index(p, &info))
+	{
+		int64		more = info.failures - p->index_base;
+
+		/* an index that was made anew counts from zero */
+		p->traffic.ledger.counters.index_failures += more >= 0 ? more : info.failures;
+		p->index_base = info.failures;
+		publish(p);
+		if (more != 0 && p->traffic.ledger.counters.index_failures > 0)
+		{
+			rexp_error_set(&refused, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
+						   "index \"%s\" refused the document of key \"%s\": %s",
+						   p->index, info.last_key, info.last_error);
+			rexp_progress_state(p->traffic.ledger.progress, REXP_STATE_INDEXING, &refused);
+		}
+		if (info.complete)
+			return true;
+		rexp_link_wait(any_lane(p)->link, false, INDEX_INTERVAL);
+	}
+	return false;
+}
