@@ -112,7 +112,8 @@ find_candidates(RexpPrune *prune, const RexpLinkOptions *link_options)
 		.link_options = link_options,
 		.pattern = rexp_key_shape_pattern(prune->shape),
 		.type = prune->job->encoding.kind == REXP_EXPORT_HASH ? "hash" : "ReJSON-RL",
-		.memory = work_mem / SETS
+		.memory = work_mem / SETS,
+		.failing = "could not search Redis for keys to be pruned"
 	};
 	RexpScan   *scan = rexp_scan_begin(&options);
 	const bytea *key;

@@ -115,14 +115,23 @@ add_node(RexpScan *scan, const RexpLinkOptions *options)
 	scan->nnodes++;
 }
 
+/* Raise an error, and say what it was for. */
+static void
+fail(const RexpScan *scan, RexpError *error)
+{
+	if (scan->options.failing != NULL)
+		rexp_error_prefix(error, "%s: ", scan->options.failing);
+	rexp_error_raise(error);
+}
+
 /* Connect, or raise an error. */
 static void
-open_node(ScanNode *node)
+open_node(const RexpScan *scan, ScanNode *node)
 {
 	RexpError	error;
 
 	if (rexp_connect(node->link, &error) != REXP_ANSWER_DONE)
-		rexp_error_raise(&error);
+		fail(scan, &error);
 }
 
 /* Is this a node of a cluster?  Then get the map, or raise an error. */
@@ -140,12 +149,12 @@ find_cluster(RexpScan *scan, const RexpLinkOptions *options)
 	if (answer == REXP_ANSWER_DONE)
 		return true;
 	if (options->cluster == REXP_CLUSTER_ON)
-		rexp_error_raise(&error);
+		fail(scan, &error);
 
 	/* Redis that is none, or does not tell */
 	scan->cluster = NULL;
 	if (!rexp_link_is_open(scan->nodes[0].link))
-		open_node(&scan->nodes[0]);
+		open_node(scan, &scan->nodes[0]);
 	return false;
 }
 
@@ -160,7 +169,7 @@ open_nodes(RexpScan *scan)
 
 	scan->nodes = palloc0(sizeof(ScanNode));
 	add_node(scan, options);
-	open_node(&scan->nodes[0]);
+	open_node(scan, &scan->nodes[0]);
 	if (!find_cluster(scan, options))
 		return;
 
@@ -174,20 +183,20 @@ open_nodes(RexpScan *scan)
 		node.port = scan->cluster->nodes[i].port;
 		add_node(scan, &node);
 		if (scan->cluster->nodes[i].slots > 0)
-			open_node(&scan->nodes[i]);
+			open_node(scan, &scan->nodes[i]);
 	}
 }
 
 /* The next reply of a node, after what is left to be sent; or an error is raised. */
 static redisReply *
-receive(ScanNode *node)
+receive(const RexpScan *scan, ScanNode *node)
 {
 	RexpError	error;
 	redisReply *reply = rexp_link_converse(node->link, &node->request, &node->sent,
 										   node->timeout, &error);
 
 	if (reply == NULL)
-		rexp_error_raise(&error);
+		fail(scan, &error);
 	return reply;
 }
 
@@ -226,7 +235,7 @@ refuse_page(void)
 
 /* Raise an error for what is no answer to SCAN. */
 static void
-check_page(const redisReply *reply)
+check_page(const RexpScan *scan, const redisReply *reply)
 {
 	RexpError	error;
 
@@ -237,7 +246,7 @@ check_page(const redisReply *reply)
 	if (reply->type != REDIS_REPLY_ERROR)
 		refuse_page();
 	(void) rexp_answer_to(reply->str, reply->len, &error);
-	rexp_error_raise(&error);
+	fail(scan, &error);
 }
 
 /* Ask for the page after this one, for Redis to be at it meanwhile. */
@@ -250,7 +259,7 @@ request_next(RexpScan *scan, ScanNode *node)
 	request_page(scan, node, scan->cursor);
 	n = rexp_link_send(node->link, node->request.data, node->request.len, &error);
 	if (n < 0)
-		rexp_error_raise(&error);
+		fail(scan, &error);
 	node->sent = n;
 }
 
@@ -282,9 +291,9 @@ next_page(RexpScan *scan)
 		request_page(scan, &scan->nodes[scan->node], "0");
 	}
 	node = &scan->nodes[scan->node];
-	scan->page = receive(node);
+	scan->page = receive(scan, node);
 	scan->at = 0;
-	check_page(scan->page);
+	check_page(scan, scan->page);
 	strlcpy(scan->cursor, scan->page->element[0]->str, sizeof(scan->cursor));
 	if (strcmp(scan->cursor, "0") != 0)
 		request_next(scan, node);
@@ -426,7 +435,7 @@ fill_lot(RexpScan *scan, Lot *lot)
 		n = rexp_link_send(node->link, node->request.data + node->sent,
 						   node->request.len - node->sent, &error);
 		if (n < 0)
-			rexp_error_raise(&error);
+			fail(scan, &error);
 		node->sent += n;
 	}
 }
@@ -436,7 +445,7 @@ static redisReply *
 next_value(RexpScan *scan, Lot *lot)
 {
 	ScanNode	   *node = &scan->nodes[lot->nodes[lot->used]];
-	redisReply *reply = receive(node);
+	redisReply *reply = receive(scan, node);
 
 	/* nothing is left of the requests: begin anew */
 	if (node->sent == node->request.len)
@@ -623,7 +632,7 @@ rexp_scan_begin(const RexpScanOptions *options)
  * no matter of this key are raised.
  */
 static bool
-read_value(RexpScanKind kind, const redisReply *reply, Datum *value)
+read_value(const RexpScan *scan, const redisReply *reply, Datum *value)
 {
 	RexpError	error;
 
@@ -632,10 +641,10 @@ read_value(RexpScanKind kind, const redisReply *reply, Datum *value)
 		/* another type by now is as good as gone */
 		(void) rexp_answer_to(reply->str, reply->len, &error);
 		if (error.sqlstate != ERRCODE_WRONG_OBJECT_TYPE)
-			rexp_error_raise(&error);
+			fail(scan, &error);
 		return false;
 	}
-	return kind == REXP_SCAN_JSON ? json_value(reply, value) : hash_value(reply, value);
+	return scan->options.kind == REXP_SCAN_JSON ? json_value(reply, value) : hash_value(reply, value);
 }
 
 /* Go to the next row, in the current memory context.  False at the end. */
@@ -647,7 +656,7 @@ next_row(RexpScan *scan, text **key, Datum *value)
 
 	while ((bytes = rexp_scan_next(scan, &reply)) != NULL)
 	{
-		if (reply != NULL && !read_value(scan->options.kind, reply, value))
+		if (reply != NULL && !read_value(scan, reply, value))
 			continue;
 		*key = key_text(scan, bytes);
 		if (*key != NULL)

@@ -29,6 +29,7 @@ typedef struct RexpScanOptions
 	const char *path;			/* of documents, in UTF-8 */
 	int			memory;			/* for the keys, kB */
 	bool		any_order;		/* with REXP_SCAN_KEYS: as they come */
+	const char *failing;		/* errors of Redis begin with it, or NULL */
 	bool		skip_invalid;	/* leave out keys that are no text */
 } RexpScanOptions;
 

@@ -377,12 +377,12 @@ subtest 'the line is cut while Redis is searched' => sub {
 	rows_and_keys('c:', 100, 1001, 1300);
 	trip('SCAN', 'cut');
 	like(sql_error($node, prune_sql($shop, 'c:#{id}', server => "'line'")),
-		qr/^ERROR:  lost the connection to Redis server "line".*\nDETAIL:  Export job \d+: 100 rows read, 100 written, 0 failed/, 'an error, and how far it came');
-	ended(job($node)->{job}, 'failed', error => qr/^lost the connection to Redis server "line"/, rows_written => 100, rows_pruned => 0);
+		qr/^ERROR:  could not search Redis for keys to be pruned: lost the connection to Redis server "line".*\nDETAIL:  Export job \d+: 100 rows read, 100 written, 0 failed/, 'an error, and how far it came');
+	ended(job($node)->{job}, 'failed', error => qr/^could not search Redis for keys to be pruned: lost the connection to Redis server "line"/, rows_written => 100, rows_pruned => 0);
 	is(redis_keys_count($redis, 'c:*'), 400, 'nothing is deleted');
 
 	trip('SCAN', 'stall');
-	ended(begin_prune($shop, 'c:#{id}', server => "'hasty'"), 'failed', error => qr/^lost the connection .*: no answer for 1 second/, rows_written => 100, rows_pruned => 0);
+	ended(begin_prune($shop, 'c:#{id}', server => "'hasty'"), 'failed', error => qr/pruned: lost the connection .*: no answer for 1 second/, rows_written => 100, rows_pruned => 0);
 	$line->reset;
 	is(redis_keys_count($redis, 'c:*'), 400, 'nor by a job that Redis did not answer in time');
 
@@ -410,7 +410,7 @@ subtest 'Redis is killed and started again' => sub {
 	wait_for('it searches', sub { $line->snapped('SCAN') });
 	$kept->kill9;
 	$line->reset;
-	ended($id, 'failed', error => qr/^lost the connection/, rows_written => 100, rows_pruned => 0);
+	ended($id, 'failed', error => qr/pruned: lost the connection/, rows_written => 100, rows_pruned => 0);
 	$kept->start;
 	is(redis_keys_count($kept, 'c:*'), 400, 'killed while it is searched: nothing is deleted');
 	$kept->stop;
