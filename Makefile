@@ -25,6 +25,7 @@ OBJS = \
 	src/fill.o \
 	src/job.o \
 	src/json_check.o \
+	src/judge.o \
 	src/key_filter.o \
 	src/key_set.o \
 	src/key_shape.o \
@@ -45,6 +46,7 @@ OBJS = \
 	src/search_index.o \
 	src/sentinel.o \
 	src/server_options.o \
+	src/server_watch.o \
 	src/session.o \
 	src/source.o \
 	src/template.o \

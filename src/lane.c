@@ -4,9 +4,8 @@
  *	  The rows of a job on their way to one node of Redis.
  *
  * Rows join the lane's window (window.c), where they stay until they are settled.
- * This file moves them: it sends, receives, says what an answer means for its
- * row, and decides what is to be done when one calls for a resend, or the
- * connection breaks.
+ * This file moves them: it sends, receives, and decides what is to be done when an
+ * answer calls for a resend, or the connection breaks.
  *
  * The state of the whole ("flow") is one of these:
  *
@@ -18,15 +17,16 @@
  *	   BACKOFF	wait, longer each time				-> OPEN, CONNECT, ROUTE, STOP
  *	   ROUTE	in a cluster: rows may belong to other nodes by now, which is not
  *				decided here (routing.c)			-> OPEN, CONNECT, IDLE, BACKOFF
- *	   STOP		the job has failed: send no more rows, only the expiries of
- *				those that are written; receive what is still to come -> CLOSED
+ *	   STOP		the job has failed: send no more rows, only the expiries and
+ *				digests of those that are written; receive what is still to
+ *				come								-> CLOSED
  *	   CLOSED	nothing more happens
  *
  * After DRAIN, and after a loss of the connection, everything is sent again
  * from the first row that is not settled, later rows that were acknowledged
  * included: if one of them has the same key, its value must win.
  *
- * What each answer means is looked up in answer.c.  Nothing here knows SQL, or
+ * What each answer means for its row is said in judge.c.  Nothing here knows SQL, or
  * what the commands are, or other lanes.
  *
  *-------------------------------------------------------------------------
@@ -55,9 +55,6 @@
 
 /* How often one row is sent on at once. */
 #define HOPS_AT_ONCE 10
-
-/* In a cluster: how often an expiry may not find its key. */
-#define MISSES_BORNE 3
 
 /* Connection losses of the row that is first in line. */
 #define LOSSES_ALONE 2			/* send it alone */
@@ -311,165 +308,6 @@ advance(RexpLane *lane)
 								 lane->flow == REXP_FLOW_OPEN || lane->flow == REXP_FLOW_STOP);
 }
 
-/* What an error says, which differs in a cluster and without one. */
-RexpAnswer
-rexp_lane_judge_error(const RexpLane *lane, const char *text, size_t len, RexpError *error)
-{
-	RexpAnswer	answer = rexp_answer_to(text, len, error);
-	bool		cluster = lane->traffic->redirect != NULL;
-
-	/* what it tells to do is done */
-	if (cluster && (answer == REXP_ANSWER_MOVED || answer == REXP_ANSWER_ASK ||
-					answer == REXP_ANSWER_TRY_AGAIN))
-		error->hint[0] = '\0';
-	switch (answer)
-	{
-		case REXP_ANSWER_MOVED:
-			return cluster ? answer : REXP_ANSWER_FATAL;
-		case REXP_ANSWER_ASK:
-			/* key and digest may not move together: wait until both have */
-			if (cluster && lane->traffic->changes != NULL)
-				return REXP_ANSWER_LATER;
-			return cluster ? answer : REXP_ANSWER_FATAL;
-		case REXP_ANSWER_TRY_AGAIN:
-			return cluster ? REXP_ANSWER_LATER : REXP_ANSWER_FATAL;
-		case REXP_ANSWER_CLUSTER_DOWN:
-			return cluster ? REXP_ANSWER_LATER : REXP_ANSWER_RECONNECT;
-		default:
-			return answer;
-	}
-}
-
-/*
- * judge_check
- *	  Is the key there (part 1), and its digest that of the row (part 2)?
- */
-static RexpAnswer
-judge_check(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *error)
-{
-	bool		first = lane->window.receive_part == 1;
-	RexpAnswer	answer = REXP_ANSWER_DONE;
-
-	if (reply->type == REXP_REPLY_ERROR)
-		answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
-	if (first)
-		row->found = reply->type == REXP_REPLY_INTEGER && reply->integer > 0;
-	else
-		row->unchanged = row->found && reply->type == REXP_REPLY_STRING &&
-			rexp_changes_same(&row->print, reply->text, reply->len);
-	if (answer != REXP_ANSWER_ROW)
-		return answer;
-
-	/* what is wrong with the key, its write will tell */
-	if (first)
-		return REXP_ANSWER_DONE;
-	rexp_error_prefix(error, "%s: ", REXP_CHANGES_FAILING);
-	rexp_error_hint(error, "%s", REXP_CHANGES_HINT);
-	return REXP_ANSWER_FATAL;
-}
-
-/*
- * judge_digest
- *	  Is the digest of a written row kept?  One that is not costs no more than a write
- *	  the next time.
- */
-static RexpAnswer
-judge_digest(RexpLane *lane, const RexpReply *reply, RexpError *error)
-{
-	RexpAnswer	answer = REXP_ANSWER_DONE;
-
-	if (reply->type == REXP_REPLY_ERROR)
-		answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
-	return answer == REXP_ANSWER_ROW ? REXP_ANSWER_DONE : answer;
-}
-
-/* Do as many replicas have what the master has as shall? */
-static RexpAnswer
-judge_replicas(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
-			   RexpError *error)
-{
-	/* the write before the WAIT may be denied: then it is as it is */
-	if (flight->batch->fenced && lane->window.receive_part == 1)
-		return REXP_ANSWER_DONE;
-	if (reply->type == REXP_REPLY_ERROR)
-	{
-		RexpAnswer	answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
-
-		/* it is no row's fault: a replica, say, takes no WAIT */
-		return answer == REXP_ANSWER_ROW ? REXP_ANSWER_RECONNECT : answer;
-	}
-	if (reply->type == REXP_REPLY_INTEGER &&
-		reply->integer < lane->traffic->options.wait_replicas)
-	{
-		rexp_error_set(error, ERRCODE_CANNOT_CONNECT_NOW,
-					   "only " INT64_FORMAT " of %d replicas of Redis have acknowledged the rows",
-					   reply->integer, lane->traffic->options.wait_replicas);
-		rexp_error_hint(error, "See that the replicas are up, or export with a smaller wait_replicas.");
-		return REXP_ANSWER_LATER;
-	}
-	return REXP_ANSWER_DONE;
-}
-
-/* What an answer that is no error says of a write. */
-static RexpAnswer
-judge_write(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *error)
-{
-	RexpNil		nil = lane->traffic->options.verb.nil;
-
-	if (row->deletes)
-	{
-		/* sent twice, the first time may have been the one that did it */
-		row->found = reply->integer > 0 || row->in_doubt;
-		return REXP_ANSWER_DONE;
-	}
-	if (reply->type != REXP_REPLY_NIL || nil == REXP_NIL_IS_FINE)
-		return REXP_ANSWER_DONE;
-	rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
-				   nil == REXP_NIL_NO_PLACE ?
-				   "Redis answered nil: the document has no place for the path" :
-				   "Redis answered nil: the condition of the command did not hold");
-	return REXP_ANSWER_ROW;
-}
-
-/* And of an expiry: has it found its key? */
-static RexpAnswer
-judge_expiry(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *error)
-{
-	if (row->expiry.kind == REXP_EXPIRY_NEVER || reply->type != REXP_REPLY_INTEGER ||
-		reply->integer != 0)
-		return REXP_ANSWER_DONE;
-	rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
-				   "the key was gone before its expiry could be set");
-
-	/*
-	 * While slots move, it may be asked for at a node that has lost it; and one that
-	 * was found unchanged may have gone since.
-	 */
-	if ((lane->traffic->redirect != NULL || row->unchanged) && row->misses++ < MISSES_BORNE)
-		return REXP_ANSWER_LATER;
-	return REXP_ANSWER_ROW;
-}
-
-/* What the reply says of the command it answers. */
-static RexpAnswer
-judge(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
-	  RexpError *error)
-{
-	RexpRow    *row;
-
-	if (flight->kind == REXP_FLIGHT_REPLICAS)
-		return judge_replicas(lane, flight, reply, error);
-	row = &flight->batch->rows[lane->window.receive_at];
-	if (flight->kind == REXP_FLIGHT_CHECKS)
-		return judge_check(lane, row, reply, error);
-	if (flight->kind == REXP_FLIGHT_DIGESTS)
-		return judge_digest(lane, reply, error);
-	if (reply->type == REXP_REPLY_ERROR)
-		return rexp_lane_judge_error(lane, reply->text, reply->len, error);
-	return flight->kind == REXP_FLIGHT_WRITES ?
-		judge_write(lane, row, reply, error) : judge_expiry(lane, row, reply, error);
-}
-
 /* What was asked for the row at hand is done; is it settled by that? */
 static void
 row_went_well(RexpLane *lane, const RexpFlight *flight, RexpRow *row)
@@ -520,7 +358,7 @@ judge_block(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
 {
 	bool		last = ++lane->window.receive_part == rexp_window_commands(&lane->window);
 
-	*answer = judge(lane, flight, reply, error);
+	*answer = rexp_lane_judge(lane, flight, reply, error);
 	if (*answer != REXP_ANSWER_DONE && lane->block_error.sqlstate == 0)
 	{
 		lane->block_error = *error;
@@ -619,7 +457,7 @@ take_reply(RexpLane *lane, const RexpReply *reply)
 	RexpAnswer	answer;
 
 	if (rexp_window_commands(&lane->window) == 1)
-		answer = judge(lane, &flight, reply, &error);
+		answer = rexp_lane_judge(lane, &flight, reply, &error);
 	else if (!judge_block(lane, &flight, reply, &answer, &error, &text))
 		return;
 
@@ -876,136 +714,6 @@ exchange(RexpLane *lane)
 		return true;
 	}
 	return false;
-}
-
-/*
- * Was this server, the same process as before, a replica meanwhile that threw its
- * data away for another master's?  One that only was to be keeps its history as
- * the one before its present one; one that forgets it for its age has none before.
- */
-static bool
-has_other_data(const RexpLane *lane, const RexpServerInfo *info)
-{
-	return lane->history[0] != '\0' && info->history[0] != '\0' &&
-		strcmp(info->history, lane->history) != 0 &&
-		strcmp(info->history_before, lane->history) != 0 &&
-		strspn(info->history_before, "0") != strlen(info->history_before);
-}
-
-/* What Redis has acknowledged may be gone. */
-static void
-note_loss(RexpLane *lane, bool takeover)
-{
-	RexpCounters *counters = &lane->traffic->ledger.counters;
-
-	if (counters->redis_restarts++ == 0)
-		counters->written_at_restart = counters->rows_written;
-	if (takeover)
-		counters->redis_takeovers++;
-}
-
-/* Have we written to the master whose data this one has taken over? */
-static bool
-is_known_history(const RexpTraffic *traffic, const char *history)
-{
-	ListCell   *cell;
-
-	foreach(cell, traffic->histories)
-	{
-		if (strcmp(lfirst(cell), history) == 0)
-			return true;
-	}
-	return false;
-}
-
-/* Remember whose data it is that we write to. */
-static void
-keep_history(RexpTraffic *traffic, const char *history)
-{
-	MemoryContext old;
-
-	if (history[0] == '\0' || is_known_history(traffic, history))
-		return;
-	old = MemoryContextSwitchTo(TopMemoryContext);
-	traffic->histories = lappend(traffic->histories, pstrdup(history));
-	MemoryContextSwitchTo(old);
-}
-
-/*
- * Is this master one that was the replica of another to which we have written?
- * Replication does not wait: it may lack what that one has acknowledged.
- */
-static bool
-took_over(const RexpLane *lane, const RexpServerInfo *info)
-{
-	bool		older = info->uptime >= 0 && info->uptime >
-		(GetCurrentTimestamp() - lane->last_byte) / 1000000 + 1;
-
-	if (info->is_replica || info->run_id[0] == '\0' || strcmp(info->run_id, lane->run_id) == 0)
-		return false;
-	/* one that was started since is the one before, started anew */
-	if (lane->known && lane->run_id[0] != '\0')
-		return older;
-	return info->history_before[0] != '\0' &&
-		is_known_history(lane->traffic, info->history_before);
-}
-
-static void
-warn_of_loss(const char *what, int64 rows, const char *detail)
-{
-	ereport(WARNING,
-			(errcode(ERRCODE_WARNING),
-			 errmsg("%s after " INT64_FORMAT " rows were acknowledged", what, rows),
-			 errdetail("%s", detail)));
-}
-
-/*
- * rexp_lane_note_server
- *	  Look whether it is the same server, with the same data, as before.
- */
-void
-rexp_lane_note_server(RexpLane *lane)
-{
-	const RexpServerInfo *info = rexp_link_server_info(lane->link);
-	RexpTraffic *traffic = lane->traffic;
-	int64		rows = traffic->ledger.counters.rows_written;
-	bool		first = !lane->known;
-
-	if (took_over(lane, info))
-	{
-		note_loss(lane, true);
-		if (traffic->options.wait_replicas == 0)
-			warn_of_loss("Another Redis took over as the master", rows,
-						 "What the one before had not passed on to it is lost.");
-		lane->evicted_base = info->evicted_keys;
-		lane->history[0] = '\0';
-	}
-	else if (!first && info->run_id[0] != '\0' && lane->run_id[0] != '\0' &&
-			 strcmp(info->run_id, lane->run_id) != 0)
-	{
-		note_loss(lane, false);
-		warn_of_loss("Redis was restarted", rows,
-					 "What it had not saved before is lost.");
-		lane->evicted_base = 0;
-		lane->history[0] = '\0';
-	}
-	else if (!first && !info->is_replica && has_other_data(lane, info))
-	{
-		note_loss(lane, false);
-		warn_of_loss("Redis took over the data of another master", rows,
-					 "What it held before, and the other did not, is lost.");
-	}
-	if (!info->is_replica)
-	{
-		strlcpy(lane->history, info->history, sizeof(lane->history));
-		keep_history(traffic, info->history);
-	}
-	if (first)
-		lane->evicted_base = info->evicted_keys;
-	strlcpy(lane->run_id, info->run_id, sizeof(lane->run_id));
-	traffic->ledger.counters.evicted_keys += Max(info->evicted_keys - lane->evicted_base, 0);
-	lane->evicted_base = info->evicted_keys;
-	lane->known = true;
 }
 
 /* Nothing is left to be done here: no longer is it in trouble. */

@@ -96,8 +96,6 @@ struct RexpLane
 
 extern RexpLane *rexp_lane_create(RexpTraffic *traffic, RexpLink *link);
 extern bool rexp_lane_work(RexpLane *lane);
-extern RexpAnswer rexp_lane_judge_error(const RexpLane *lane, const char *text,
-										size_t len, RexpError *error);
 extern long rexp_lane_wait_time(RexpLane *lane, TimestampTz now);
 extern bool rexp_lane_wants_to_send(RexpLane *lane);
 extern bool rexp_lane_queue(RexpLane *lane);
@@ -108,7 +106,15 @@ extern void rexp_lane_wait_for_node(RexpLane *lane, const RexpError *why,
 extern void rexp_lane_lost(RexpLane *lane, const RexpError *why);
 extern void rexp_lane_halt(RexpLane *lane);
 extern void rexp_lane_hurry(RexpLane *lane);
-extern void rexp_lane_note_server(RexpLane *lane);
 extern void rexp_lane_settled(RexpLane *lane);
+
+/* judge.c */
+extern RexpAnswer rexp_lane_judge_error(const RexpLane *lane, const char *text,
+										size_t len, RexpError *error);
+extern RexpAnswer rexp_lane_judge(RexpLane *lane, const RexpFlight *flight,
+								  const RexpReply *reply, RexpError *error);
+
+/* server_watch.c */
+extern void rexp_lane_note_server(RexpLane *lane);
 
 #endif							/* REDIS_EXPORT_LANE_H */

@@ -1,0 +1,177 @@
+/*-------------------------------------------------------------------------
+ *
+ * judge.c
+ *	  What Redis' answers mean for the rows of a lane.
+ *
+ * Errors are looked up in answer.c, and then mean something else in a cluster than
+ * without one; other answers mean what the command says that they answer: a write,
+ * an expiry, a check, a digest, or a question to the replicas.  What is done about it
+ * is decided in lane.c.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "lane.h"
+
+/* In a cluster: how often an expiry may not find its key. */
+#define MISSES_BORNE 3
+
+/* What an error says, which differs in a cluster and without one. */
+RexpAnswer
+rexp_lane_judge_error(const RexpLane *lane, const char *text, size_t len, RexpError *error)
+{
+	RexpAnswer	answer = rexp_answer_to(text, len, error);
+	bool		cluster = lane->traffic->redirect != NULL;
+
+	/* what it tells to do is done */
+	if (cluster && (answer == REXP_ANSWER_MOVED || answer == REXP_ANSWER_ASK ||
+					answer == REXP_ANSWER_TRY_AGAIN))
+		error->hint[0] = '\0';
+	switch (answer)
+	{
+		case REXP_ANSWER_MOVED:
+			return cluster ? answer : REXP_ANSWER_FATAL;
+		case REXP_ANSWER_ASK:
+			/* key and digest may not move together: wait until both have */
+			if (cluster && lane->traffic->changes != NULL)
+				return REXP_ANSWER_LATER;
+			return cluster ? answer : REXP_ANSWER_FATAL;
+		case REXP_ANSWER_TRY_AGAIN:
+			return cluster ? REXP_ANSWER_LATER : REXP_ANSWER_FATAL;
+		case REXP_ANSWER_CLUSTER_DOWN:
+			return cluster ? REXP_ANSWER_LATER : REXP_ANSWER_RECONNECT;
+		default:
+			return answer;
+	}
+}
+
+/*
+ * judge_check
+ *	  Is the key there (part 1), and its digest that of the row (part 2)?
+ */
+static RexpAnswer
+judge_check(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *error)
+{
+	bool		first = lane->window.receive_part == 1;
+	RexpAnswer	answer = REXP_ANSWER_DONE;
+
+	if (reply->type == REXP_REPLY_ERROR)
+		answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
+	if (first)
+		row->found = reply->type == REXP_REPLY_INTEGER && reply->integer > 0;
+	else
+		row->unchanged = row->found && reply->type == REXP_REPLY_STRING &&
+			rexp_changes_same(&row->print, reply->text, reply->len);
+	if (answer != REXP_ANSWER_ROW)
+		return answer;
+
+	/* what is wrong with the key, its write will tell */
+	if (first)
+		return REXP_ANSWER_DONE;
+	rexp_error_prefix(error, "%s: ", REXP_CHANGES_FAILING);
+	rexp_error_hint(error, "%s", REXP_CHANGES_HINT);
+	return REXP_ANSWER_FATAL;
+}
+
+/*
+ * judge_digest
+ *	  Is the digest of a written row kept?  One that is not costs no more than a write
+ *	  the next time.
+ */
+static RexpAnswer
+judge_digest(RexpLane *lane, const RexpReply *reply, RexpError *error)
+{
+	RexpAnswer	answer = REXP_ANSWER_DONE;
+
+	if (reply->type == REXP_REPLY_ERROR)
+		answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
+	return answer == REXP_ANSWER_ROW ? REXP_ANSWER_DONE : answer;
+}
+
+/* Do as many replicas have what the master has as shall? */
+static RexpAnswer
+judge_replicas(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
+			   RexpError *error)
+{
+	/* the write before the WAIT may be denied: then it is as it is */
+	if (flight->batch->fenced && lane->window.receive_part == 1)
+		return REXP_ANSWER_DONE;
+	if (reply->type == REXP_REPLY_ERROR)
+	{
+		RexpAnswer	answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
+
+		/* it is no row's fault: a replica, say, takes no WAIT */
+		return answer == REXP_ANSWER_ROW ? REXP_ANSWER_RECONNECT : answer;
+	}
+	if (reply->type == REXP_REPLY_INTEGER &&
+		reply->integer < lane->traffic->options.wait_replicas)
+	{
+		rexp_error_set(error, ERRCODE_CANNOT_CONNECT_NOW,
+					   "only " INT64_FORMAT " of %d replicas of Redis have acknowledged the rows",
+					   reply->integer, lane->traffic->options.wait_replicas);
+		rexp_error_hint(error, "See that the replicas are up, or export with a smaller wait_replicas.");
+		return REXP_ANSWER_LATER;
+	}
+	return REXP_ANSWER_DONE;
+}
+
+/* What an answer that is no error says of a write. */
+static RexpAnswer
+judge_write(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *error)
+{
+	RexpNil		nil = lane->traffic->options.verb.nil;
+
+	if (row->deletes)
+	{
+		/* sent twice, the first time may have been the one that did it */
+		row->found = reply->integer > 0 || row->in_doubt;
+		return REXP_ANSWER_DONE;
+	}
+	if (reply->type != REXP_REPLY_NIL || nil == REXP_NIL_IS_FINE)
+		return REXP_ANSWER_DONE;
+	rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
+				   nil == REXP_NIL_NO_PLACE ?
+				   "Redis answered nil: the document has no place for the path" :
+				   "Redis answered nil: the condition of the command did not hold");
+	return REXP_ANSWER_ROW;
+}
+
+/* And of an expiry: has it found its key? */
+static RexpAnswer
+judge_expiry(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *error)
+{
+	if (row->expiry.kind == REXP_EXPIRY_NEVER || reply->type != REXP_REPLY_INTEGER ||
+		reply->integer != 0)
+		return REXP_ANSWER_DONE;
+	rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
+				   "the key was gone before its expiry could be set");
+
+	/*
+	 * While slots move, it may be asked for at a node that has lost it; and one that
+	 * was found unchanged may have gone since.
+	 */
+	if ((lane->traffic->redirect != NULL || row->unchanged) && row->misses++ < MISSES_BORNE)
+		return REXP_ANSWER_LATER;
+	return REXP_ANSWER_ROW;
+}
+
+/* What the reply says of the command it answers. */
+RexpAnswer
+rexp_lane_judge(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
+	  RexpError *error)
+{
+	RexpRow    *row;
+
+	if (flight->kind == REXP_FLIGHT_REPLICAS)
+		return judge_replicas(lane, flight, reply, error);
+	row = &flight->batch->rows[lane->window.receive_at];
+	if (flight->kind == REXP_FLIGHT_CHECKS)
+		return judge_check(lane, row, reply, error);
+	if (flight->kind == REXP_FLIGHT_DIGESTS)
+		return judge_digest(lane, reply, error);
+	if (reply->type == REXP_REPLY_ERROR)
+		return rexp_lane_judge_error(lane, reply->text, reply->len, error);
+	return flight->kind == REXP_FLIGHT_WRITES ?
+		judge_write(lane, row, reply, error) : judge_expiry(lane, row, reply, error);
+}
