@@ -14,6 +14,7 @@ typedef enum RexpAnswer
 {
 	REXP_ANSWER_DONE,			/* the command was carried out */
 	REXP_ANSWER_ROW,			/* the row's own fault: it failed */
+	REXP_ANSWER_AGAIN,			/* nothing is to be waited for: resend */
 	REXP_ANSWER_LATER,			/* refused for the moment; this connection is
 								 * good: wait, resend */
 	REXP_ANSWER_RECONNECT,		/* this connection is of no use, or leads to

@@ -14,7 +14,7 @@
 
 #include "lane.h"
 
-/* In a cluster: how often an expiry may not find its key. */
+/* How often an expiry may not find its key. */
 #define MISSES_BORNE 3
 
 /* What an error says, which differs in a cluster and without one. */
@@ -148,12 +148,14 @@ judge_expiry(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *er
 				   "the key was gone before its expiry could be set");
 
 	/*
-	 * While slots move, it may be asked for at a node that has lost it; and one that
-	 * was found unchanged may have gone since.
+	 * A write may leave the old expiry, which then has come before the new one: so it
+	 * is written again.  While slots move, it may also be asked for at a node that has
+	 * lost it; and one that was found unchanged may have gone since.
 	 */
-	if ((lane->traffic->redirect != NULL || row->unchanged) && row->misses++ < MISSES_BORNE)
-		return REXP_ANSWER_LATER;
-	return REXP_ANSWER_ROW;
+	if ((lane->traffic->redirect == NULL && !lane->traffic->options.verb.repeatable) ||
+		row->misses++ >= MISSES_BORNE)
+		return REXP_ANSWER_ROW;
+	return lane->traffic->redirect != NULL ? REXP_ANSWER_LATER : REXP_ANSWER_AGAIN;
 }
 
 /* What the reply says of the command it answers. */

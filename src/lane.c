@@ -13,7 +13,7 @@
  *	   CONNECT	make a connection					-> OPEN, BACKOFF, STOP
  *	   OPEN		send and receive					-> DRAIN, BACKOFF, STOP
  *	   DRAIN	an answer calls for a resend: send nothing more, receive what
- *				is still to come					-> BACKOFF, ROUTE, STOP
+ *				is still to come					-> BACKOFF, OPEN, ROUTE, STOP
  *	   BACKOFF	wait, longer each time				-> OPEN, CONNECT, ROUTE, STOP
  *	   ROUTE	in a cluster: rows may belong to other nodes by now, which is not
  *				decided here (routing.c)			-> OPEN, CONNECT, IDLE, BACKOFF
@@ -205,16 +205,20 @@ stop(RexpLane *lane, const RexpError *error)
 
 /* An answer calls for a resend. */
 static void
-begin_drain(RexpLane *lane, const RexpError *why, bool reconnect)
+begin_drain(RexpLane *lane, const RexpError *why, RexpAnswer answer)
 {
 	if (lane->flow != REXP_FLOW_OPEN && lane->flow != REXP_FLOW_DRAIN)
 		return;
 	if (lane->flow == REXP_FLOW_OPEN)
 	{
-		lane->why = *why;
 		lane->reconnect = lane->moved = false;
+		lane->at_once = true;
 	}
-	lane->reconnect |= reconnect;
+	/* what is to be waited for is what is told */
+	if (lane->flow == REXP_FLOW_OPEN || (lane->at_once && answer != REXP_ANSWER_AGAIN))
+		lane->why = *why;
+	lane->at_once &= answer == REXP_ANSWER_AGAIN;
+	lane->reconnect |= answer == REXP_ANSWER_RECONNECT;
 	lane->flow = REXP_FLOW_DRAIN;
 }
 
@@ -401,7 +405,7 @@ refuse(RexpLane *lane, const RexpFlight *flight, RexpRow *row, RexpAnswer answer
 	if (answer == REXP_ANSWER_FATAL)
 		stop(lane, error);
 	else
-		begin_drain(lane, error, answer == REXP_ANSWER_RECONNECT);
+		begin_drain(lane, error, answer);
 }
 
 /*
@@ -820,6 +824,8 @@ finish_drain(RexpLane *lane)
 	rexp_window_rewind(&lane->window);
 	if (lane->moved && ++lane->traffic->moves <= MOVES_AT_ONCE)
 		lane->flow = REXP_FLOW_ROUTE;
+	else if (lane->at_once)
+		rexp_lane_go_on(lane);
 	else
 	{
 		lane->alone = true;

@@ -74,6 +74,7 @@ struct RexpLane
 	char		block_text[320];	/* and its first words */
 	bool		reconnect;		/* after DRAIN */
 	bool		moved;			/* a slot has: no back-off after DRAIN */
+	bool		at_once;		/* there is nothing to be waited for: the same */
 	bool		alone;			/* one block at a time, until one goes well */
 	bool		retrying;		/* counted in traffic->retrying */
 	bool		unsent_dropped; /* in STOP */

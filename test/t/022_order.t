@@ -250,20 +250,22 @@ subtest 'expiry: refused' => sub {
 	my ($fake, $server) = fake_redis(sub {
 		my ($fake, $client, $name, $key) = @_;
 		return '+OK' if $name eq 'JSON.SET';
-		return ':0' if $key eq 'k:3';
+		return ':0' if ($key eq 'k:3' && !$fake->flag('full')) || ($key eq 'k:4' && !$fake->{gone}++);
 		return '-OOM no room' if $key eq 'k:5' && ($fake->flag('full') || !$fake->{refused}++);
 		return ':1';
 	});
 	$session->send(rows(10, ttl => q{'1 min'}, server => $server, on_error => q{'ignore'}))->wait;
 	job_ended($node, 'done', rows_written => 9, rows_failed => 1);
-	like((failures())[0], qr/^3\|k:3\|38000\|the key was gone before its expiry could be set$/, 'a key that is gone by then is a failed row');
+	like((failures())[0], qr/^3\|k:3\|38000\|the key was gone before its expiry could be set$/, 'a key that is gone by then, again and again, is a failed row');
+	is(scalar(grep { $_->{words}[1] eq 'k:3' } $fake->commands('PEXPIRE')), 4, 'at the fourth time');
+	cmp_ok(scalar(grep { $_->{words}[1] eq 'k:4' } $fake->commands('JSON.SET')), '>=', 2, 'one that was gone once is written again');
 	my ($again) = grep { $_->{words}[1] eq 'k:5' && $_->{reply} eq ':1' } $fake->commands('PEXPIRE');
 	ok($again, 'a refusal for the moment is tried again');
 
 	$fake->raise('full');
 	my $error = sql_error($node, rows(10, ttl => q{'1 min'}, server => $server, on_error => q{'ignore'}, retry_timeout => q{'0.3 s'}));
 	like($error, qr/ERROR:  gave up after .*OOM/, 'a refusal for good is an error');
-	job_ended($node, 'failed', rows_read => 10, rows_written => 8, rows_failed => 1, rows_in_doubt => 1);
+	job_ended($node, 'failed', rows_read => 10, rows_written => 9, rows_failed => 0, rows_in_doubt => 1);
 };
 
 subtest 'what was sent and not answered is in doubt' => sub {
