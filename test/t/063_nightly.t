@@ -54,7 +54,7 @@ sub run_job
 }
 
 # The last job's state and rows: written, unchanged, pruned.
-sub last_job
+sub how_it_ended
 {
 	my $job = job($node);
 	ledger_ok($node, $job->{job});
@@ -76,7 +76,7 @@ subtest 'the first load, and one that was stopped' => sub {
 subtest 'what is new' => sub {
 	run_next('Every ten minutes: what is new');
 	is(run_job('appointments: new'), '', 'the job');
-	is(last_job(), 'done 0 1000 0', 'without a mark it reads all rows');
+	is(how_it_ended(), 'done 0 1000 0', 'without a mark it reads all rows');
 	like(run_next('Every ten minutes: what is new'), qr/^appointments\|\d{4}-\d\d-\d\d .*\|/, 'the mark');
 	$node->safe_psql('postgres', q{INSERT INTO appointments VALUES (1001, '{}')});
 	$node->safe_psql('postgres', $changed . 2 . q{; UPDATE appointments SET doc = '{"n":"later"}', updated_at = now() WHERE appointment_id = 3});
@@ -84,7 +84,7 @@ subtest 'what is new' => sub {
 	is(job($node)->{rows_written}, 2, 'what is stamped since is written');
 	is($redis->cli('JSON.GET', 'appointment:3'), '{"n":"later"}', 'so it is');
 	run_job('appointments: new');
-	is(last_job(), 'done 0 2 0', 'what is within the overlap is read once more');
+	is(how_it_ended(), 'done 0 2 0', 'what is within the overlap is read once more');
 	is(run_next('Every ten minutes: what is new'), 't', 'the mark is forgotten');
 	run_job('appointments: new');
 	is(job($node)->{rows_read}, 1001, 'and all are read again');
@@ -99,11 +99,11 @@ subtest 'what has changed, and what is gone' => sub {
 	$redis->cli('DEL', 'appointment:5');
 	$node->safe_psql('postgres', $changed . 6);
 	is(run_job('appointments: changed'), '', 'the job');
-	is(last_job(), 'done 2 999 0', 'what is gone in Redis is written, and what changed without a stamp');
+	is(how_it_ended(), 'done 2 999 0', 'what is gone in Redis is written, and what changed without a stamp');
 	run_next('Every week: what is gone, too');
 	$node->safe_psql('postgres', 'DELETE FROM appointments WHERE appointment_id BETWEEN 11 AND 20');
 	is(run_job('appointments: prune'), '', 'the weekly job');
-	is(last_job(), 'done 0 991 10', 'has deleted what is gone');
+	is(how_it_ended(), 'done 0 991 10', 'has deleted what is gone');
 	is(redis_keys_count($redis, 'appointment:*'), 991, 'so it is');
 };
 
