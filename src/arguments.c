@@ -28,9 +28,6 @@
 #define MAX_RATE 10000000
 #define MAX_REPLICAS 1000
 
-/* What Redis calls the type of documents. */
-#define REDIS_JSON_TYPE "ReJSON-RL"
-
 /* Learn the names of the arguments of the function that is called. */
 void
 rexp_arguments_init(RexpArguments *arguments, FunctionCallInfo fcinfo)
@@ -429,10 +426,10 @@ rexp_scan_arguments(RexpArguments *arguments, RexpScanKind kind,
 	options->kind = kind;
 	options->server = string_of(arguments, "server");
 	options->pattern = rexp_literal_utf8(pattern, strlen(pattern));
-	options->type = kind == REXP_SCAN_JSON ? REDIS_JSON_TYPE :
-		kind == REXP_SCAN_HASH ? "hash" : string_or_null(arguments, "type");
+	options->type = kind == REXP_SCAN_JSON ? REXP_TYPE_JSON :
+		kind == REXP_SCAN_HASH ? REXP_TYPE_HASH : string_or_null(arguments, "type");
 	if (options->type != NULL && pg_strcasecmp(options->type, "json") == 0)
-		options->type = REDIS_JSON_TYPE;
+		options->type = REXP_TYPE_JSON;
 
 	/* of "$", the answer would be an array that holds the document */
 	options->path = path == NULL || strcmp(path, "$") == 0 ? "." :

@@ -117,7 +117,6 @@ void
 rexp_changes_reserve(RexpBuffer *out)
 {
 	rexp_buffer_reserve(out, RESERVED);
-	memset(out->data + out->len, 0, RESERVED);
 	out->len += RESERVED;
 }
 

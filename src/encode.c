@@ -193,6 +193,13 @@ rexp_fail_with_key(const RexpBuffer *key, RexpBuffer *out, RexpBlock *block)
  * What is shown of an encoding
  */
 
+/* The type of its keys in Redis; of documents and hashes. */
+const char *
+rexp_encoding_type(const RexpEncoding *encoding)
+{
+	return encoding->kind == REXP_EXPORT_HASH ? REXP_TYPE_HASH : REXP_TYPE_JSON;
+}
+
 /* The command that it sends, for the view; a part of the encoding. */
 const char *
 rexp_encoding_command(const RexpEncoding *encoding)

@@ -47,6 +47,10 @@ typedef enum RexpEncoded
 	REXP_ENCODE_FAILED
 } RexpEncoded;
 
+/* What Redis calls the types of what exports write. */
+#define REXP_TYPE_JSON "ReJSON-RL"
+#define REXP_TYPE_HASH "hash"
+
 typedef struct RexpEncoder RexpEncoder;
 
 extern RexpEncoder *rexp_encoder_create(const RexpEncoding *encoding,
@@ -55,6 +59,7 @@ extern RexpVerb rexp_encoder_verb(const RexpEncoder *encoder);
 extern RexpEncoded rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot,
 									   RexpBuffer *out, RexpBlock *block,
 									   RexpError *error);
+extern const char *rexp_encoding_type(const RexpEncoding *encoding);
 extern const char *rexp_encoding_command(const RexpEncoding *encoding);
 extern char *rexp_encoding_template(const RexpEncoding *encoding);
 

@@ -111,7 +111,7 @@ find_candidates(RexpPrune *prune, const RexpLinkOptions *link_options)
 		.server = prune->job->server,
 		.link_options = link_options,
 		.pattern = rexp_key_shape_pattern(prune->shape),
-		.type = prune->job->encoding.kind == REXP_EXPORT_HASH ? "hash" : "ReJSON-RL",
+		.type = rexp_encoding_type(&prune->job->encoding),
 		.memory = work_mem / SETS,
 		.failing = "could not search Redis for keys to be pruned"
 	};

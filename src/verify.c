@@ -455,7 +455,7 @@ compare(Verify *verify)
 		REXP_SCAN_HASH : REXP_SCAN_JSON,
 		.server = verify->job->server,
 		.pattern = rexp_key_shape_pattern(verify->shape),
-		.type = verify->job->encoding.kind == REXP_EXPORT_HASH ? "hash" : "ReJSON-RL",
+		.type = rexp_encoding_type(&verify->job->encoding),
 		.path = ".",
 		.memory = work_mem / SORTS
 	};
