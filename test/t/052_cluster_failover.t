@@ -8,17 +8,6 @@ use RedisExport::Cluster;
 
 my $node = new_node(undef, conf => "redis_export.notice_interval = 0\nmax_worker_processes = 20\n");
 
-# The key of a row, with a tag for the node that has it: 'tag' of the first of these nodes, the second, and so on.
-sub tags
-{
-	my ($cluster, @nodes) = @_;
-	return map {
-		my ($at, $number) = ($_, 0);
-		$number++ until $cluster->holder("{$number}") == $at;
-		"{$number}";
-	} @nodes;
-}
-
 sub servers
 {
 	my ($where, $name, %options) = @_;
@@ -27,14 +16,6 @@ sub servers
 }
 
 sub written_at { my ($job, $redis) = @_; return nodes_of($node, $job)->{ $redis->port }{rows_written} // 0 }
-
-# A field of many keys, from wherever they are.
-sub values_of
-{
-	my ($cluster, @keys) = @_;
-	my @owners = $cluster->owners;
-	return map { $cluster->raw($owners[ slot_of($_) ])->command('HGET', $_, 'v') } @keys;
-}
 
 # ---- Replicas take over ----------------------------------------------------------------------------------------------
 
@@ -55,7 +36,7 @@ subtest 'a master is lost, and its replica takes over' => sub {
 	my ($master) = $cluster->nodes;
 	my @others = grep { $_ != $master } $cluster->masters;
 	my ($replica) = $cluster->replicas_of($master);
-	my ($at_master, $elsewhere) = tags($cluster, $master, $others[0]);
+	my ($at_master, $elsewhere) = $cluster->tags($master, $others[0]);
 	my $rows = 'SELECT i AS id, i AS v FROM generate_series(1, 1600) AS i';
 	my %common = (exclude => q('{id}'), rate => 400, batch => 20, @cluster);
 	my $session = session($node);
@@ -83,7 +64,7 @@ subtest 'a master is lost, and its replica takes over' => sub {
 
 	my $row = done_ok($node, $safe, 1600, 'with wait_replicas: all rows are written');
 	cmp_ok($row->{redis_restarts}, '>=', 1, 'the take-over is told');
-	is_deeply([ values_of($cluster, map { "s:$_" } 1 .. 1600) ], [ 1 .. 1600 ], 'and all are there');
+	is_deeply([ $cluster->values_of(map { "s:$_" } 1 .. 1600) ], [ 1 .. 1600 ], 'and all are there');
 	$row = job($node, $broken_off);
 	my $there = grep { /^b:/ } $cluster->all_keys;
 	is($row->{state}, 'canceled', 'broken off when the master was lost:');
@@ -94,7 +75,7 @@ subtest 'a master is lost, and its replica takes over' => sub {
 	like($out, qr/\|done$/, 'without wait_replicas it is done, too');
 	$row = job($node, $fast);
 	is($row->{rows_written}, 1600, 'all rows were acknowledged');
-	my $lost = grep { !defined } values_of($cluster, map { "f:$_" } 1 .. 1600);
+	my $lost = grep { !defined } $cluster->values_of(map { "f:$_" } 1 .. 1600);
 	cmp_ok($lost, '>', 0, 'some are lost');
 	cmp_ok($row->{redis_restarts}, '>=', 1, 'which is told: in the view');
 	like($err, qr/WARNING:  [^\n]*(?:took over|restarted)[^\n]* after \d+ rows/, 'and by a warning');
@@ -128,7 +109,7 @@ subtest 'a master hands over to its replica' => sub {
 	done_ok($node, $_, 1500) for $hash, $held, $timed, $list;
 	for my $kind ('h', 'w', 't')
 	{
-		is_deeply([ values_of($cluster, map { "$kind:$_" } 0 .. 99) ], [ 1400 .. 1499 ], "$kind: for each key the last row");
+		is_deeply([ $cluster->values_of(map { "$kind:$_" } 0 .. 99) ], [ 1400 .. 1499 ], "$kind: for each key the last row");
 	}
 	is(scalar(grep { $cluster->raw($cluster->holder("t:$_"))->command('TTL', "t:$_") < 3500 } 0 .. 99), 0, 'and the expiry');
 	my @wrong = grep { my $id = $_; join(' ', sort { $a <=> $b } @{ $cluster->raw($cluster->holder("l:$id"))->command('LRANGE', "l:$id", 0, -1) }) ne join ' ', map { $_ * 100 + $id } 0 .. 14 } 0 .. 99;
@@ -139,7 +120,7 @@ subtest 'a master hands over to its replica' => sub {
 subtest 'a master hangs, and its replica takes over' => sub {
 	my ($master) = $cluster->masters;
 	my ($replica) = $cluster->replicas_of($master);
-	my ($tag) = tags($cluster, $master);
+	my ($tag) = $cluster->tags($master);
 	$cluster->ask(grep { $_ != $master } $cluster->masters);
 	my $id = begin_job($node, hash_sql("SELECT i % 50 AS id, i AS v FROM generate_series(0, 1999) AS i", "$tag#{id}", exclude => q('{id}'), rate => 500, batch => 20, @cluster));
 	until_written($node, $id, 200);
@@ -150,7 +131,7 @@ subtest 'a master hangs, and its replica takes over' => sub {
 	my $row = done_ok($node, $id, 2000);
 	cmp_ok($row->{redis_restarts}, '>=', 1, 'the take-over is told');
 	$cluster->until_ok;
-	is_deeply([ values_of($cluster, map { "$tag$_" } 0 .. 49) ], [ 1950 .. 1999 ], 'for each key the last row');
+	is_deeply([ $cluster->values_of(map { "$tag$_" } 0 .. 49) ], [ 1950 .. 1999 ], 'for each key the last row');
 	$cluster->flush;
 };
 
@@ -168,7 +149,7 @@ subtest 'all nodes are lost, and come back' => sub {
 	my $row = done_ok($node, $id, 2000);
 	cmp_ok($row->{redis_restarts}, '>=', 1, 'that they were restarted is told');
 	like($err, qr/WARNING:  [^\n]*(?:restarted|took over)/, 'also by a warning');
-	is_deeply([ values_of($cluster, map { "k:$_" } 1 .. 2000) ], [ 1 .. 2000 ], 'all is there');
+	is_deeply([ $cluster->values_of(map { "k:$_" } 1 .. 2000) ], [ 1 .. 2000 ], 'all is there');
 	$session->quit;
 	$cluster->flush;
 };

@@ -9,17 +9,6 @@ use RedisExport::Fake;
 
 my $node = new_node(undef, conf => "redis_export.notice_interval = 0\nmax_worker_processes = 20\n");
 
-# The key of a row, with a tag for the node that has it: 'tag' of the first of these nodes, the second, and so on.
-sub tags
-{
-	my ($cluster, @nodes) = @_;
-	return map {
-		my ($at, $number) = ($_, 0);
-		$number++ until $cluster->holder("{$number}") == $at;
-		"{$number}";
-	} @nodes;
-}
-
 sub servers
 {
 	my ($where, $name, %options) = @_;
@@ -31,20 +20,12 @@ sub written_at { my ($job, $redis) = @_; return nodes_of($node, $job)->{ $redis-
 
 sub log_of { return slurp_file($node->logfile) }
 
-# A field of many keys, from wherever they are.
-sub values_of
-{
-	my ($cluster, @keys) = @_;
-	my @owners = $cluster->owners;
-	return map { $cluster->raw($owners[ slot_of($_) ])->command('HGET', $_, 'v') } @keys;
-}
-
 # ---- Nodes that hang or are lost, and nobody takes over --------------------------------------------------------------
 
 my $bare = RedisExport::Cluster->new(timeout => 60_000);
 my @bare = servers($bare, 'bare');
 my ($first, $second, $third) = $bare->nodes;
-my ($at_first, $at_second, $at_third) = tags($bare, $first, $second, $third);
+my ($at_first, $at_second, $at_third) = $bare->tags($first, $second, $third);
 
 # A row for each node, so that there are connections, and then many for the first.
 subtest 'one node is lost while another hangs' => sub {
@@ -108,7 +89,7 @@ subtest 'until the window of the one that hangs is full' => sub {
 	cmp_ok($nodes->{ $first->port }{rows_written}, '>', 100, 'who have had theirs');
 	$third->thaw;
 	done_ok($node, $id, 6000);
-	is(scalar(grep { ($_ // '') ne '' } values_of($bare, map { "k:$_" } 1 .. 6000)), 6000, 'all is there');
+	is(scalar(grep { ($_ // '') ne '' } $bare->values_of(map { "k:$_" } 1 .. 6000)), 6000, 'all is there');
 	$bare->flush;
 };
 
@@ -179,7 +160,7 @@ subtest 'a slot without an owner, and a cluster that wants all' => sub {
 		give_back($hole, $second);
 	});
 	done_ok($node, $id, 2000, 'all is written when it has one again');
-	is_deeply([ values_of($bare, map { "${at_second}h$_" } 2, 22, 42, 62, 82) ], [ 1902, 1922, 1942, 1962, 1982 ], 'for each key the last row');
+	is_deeply([ $bare->values_of(map { "${at_second}h$_" } 2, 22, 42, 62, 82) ], [ 1902, 1922, 1942, 1962, 1982 ], 'for each key the last row');
 	is($bare->dbsize, 1905, 'all keys are there');
 	$bare->flush;
 };
@@ -202,7 +183,7 @@ subtest 'a slot without an owner, and a cluster that goes on' => sub {
 		give_back($hole, $second);
 	});
 	done_ok($node, $id, 2000, 'all is written when it has one again');
-	is_deeply([ values_of($bare, map { "${at_second}h$_" } 2, 22, 42, 62, 82) ], [ 1902, 1922, 1942, 1962, 1982 ], 'for each key the last row');
+	is_deeply([ $bare->values_of(map { "${at_second}h$_" } 2, 22, 42, 62, 82) ], [ 1902, 1922, 1942, 1962, 1982 ], 'for each key the last row');
 	full_coverage('yes');
 	$bare->flush;
 };
@@ -231,7 +212,7 @@ subtest 'a node is added, and taken out again' => sub {
 	is(job($node, $id)->{finished_at}, undef, 'all that was while it ran');
 	done_ok($node, $id, 4000);
 	is($bare->dbsize, 4000, 'all keys are there');
-	is_deeply([ values_of($bare, map { "$at_first$_" } map { $_ * 4 } 1 .. 1000) ], [ map { $_ * 4 } 1 .. 1000 ], 'also those that moved');
+	is_deeply([ $bare->values_of(map { "$at_first$_" } map { $_ * 4 } 1 .. 1000) ], [ map { $_ * 4 } 1 .. 1000 ], 'also those that moved');
 	$new->stop;
 	$bare->flush;
 };

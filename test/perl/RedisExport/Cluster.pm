@@ -12,6 +12,8 @@
 #   $cluster->masters                          those that have slots
 #   $cluster->slots_of($node)                  a list of numbers
 #   $cluster->id($node), ->address($node)
+#   $cluster->tags(@nodes)                     for each of these nodes a tag whose slot it has, braces included
+#   $cluster->values_of(@keys)                 the field v of each key, a hash, from wherever it is
 #   $cluster->dbsize, ->all_keys                   over all masters: how many keys, and all as a list
 #   $cluster->move($from, $to, @slots)         keys and all, slot by slot in the steps that redis-cli takes:
 #   $cluster->begin_move($slot, $from, $to), ->move_keys($slot, $from, $to, @keys), ->end_move($slot, $from, $to)
@@ -235,6 +237,23 @@ sub slots_of
 {
 	my ($self, $node) = @_;
 	return map { $_->{port} == $node->port ? @{ $_->{slots} } : () } $self->_known;
+}
+
+sub tags
+{
+	my ($self, @nodes) = @_;
+	return map {
+		my ($at, $number) = ($_, 0);
+		$number++ until $self->holder("{$number}") == $at;
+		"{$number}";
+	} @nodes;
+}
+
+sub values_of
+{
+	my ($self, @keys) = @_;
+	my @owners = $self->owners;
+	return map { $self->raw($owners[ slot_of($_) ])->command('HGET', $_, 'v') } @keys;
 }
 
 sub replicas_of
