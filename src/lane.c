@@ -288,7 +288,7 @@ connection_lost(RexpLane *lane, const RexpError *why, bool cut)
 
 		rexp_error_prefix(&error, "the connection broke %d times at this row: ",
 						  row->losses);
-		rexp_error_hint(&error, "Is its value larger than Redis' proto-max-bulk-len?");
+		rexp_error_hint(&error, "Is its value larger than Redis' proto-max-bulk-len, or than maxmemory-clients lets a connection hold?");
 		settle_failed(lane, batch, row, &error);
 		advance(lane);
 	}

@@ -107,7 +107,7 @@ subtest 'a row that breaks the connection' => sub {
 	is(scalar keys %accepted, 39, 'all others have arrived');
 
 	my $error = sql_error($node, rows(40, batch => 10, server => $server), verbose => 1);
-	like($error, qr/^ERROR:  08006: row 13 with key "k:13" failed: the connection broke 3 times at this row: .*HINT:  Is its value larger than Redis' proto-max-bulk-len\?/ms,
+	like($error, qr/^ERROR:  08006: row 13 with key "k:13" failed: the connection broke 3 times at this row: .*HINT:  Is its value larger than Redis' proto-max-bulk-len, or than maxmemory-clients lets/ms,
 		'without on_error the job fails');
 	my $job = job_ended($node, 'failed', rows_failed => 1);
 	cmp_ok($job->{rows_written}, '>=', 12, 'those before it are counted');
