@@ -22,6 +22,7 @@ OBJS = \
 	src/encode_json.o \
 	src/error.o \
 	src/expiry.o \
+	src/fence.o \
 	src/fill.o \
 	src/job.o \
 	src/json_check.o \

@@ -3,15 +3,15 @@
  * preview.c
  *	  What an export would send for its first rows, as text, and nothing sent.
  *
- * The query runs in the caller's own session, read-only as in a worker, and in a
+ * The query runs in the caller's own session, fenced in as in a worker, and in a
  * subtransaction that is then rolled back, so that nothing is left of it.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "encode.h"
+#include "fence.h"
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -173,7 +173,6 @@ run_query(void *arg)
 	const RexpJob *job = preview->job;
 	RexpSource *source;
 
-	XactReadOnly = true;
 	source = rexp_source_open(job->query);
 	preview->encoder = rexp_encoder_create(&job->encoding,
 										   rexp_source_columns(source));
@@ -205,6 +204,6 @@ rexp_preview(const RexpJob *job, int64 rows, FunctionCallInfo fcinfo)
 												ALLOCSET_DEFAULT_SIZES);
 	rexp_buffer_init(&preview.out, 8192);
 
-	rexp_and_roll_back(run_query, &preview);
+	rexp_fence_and_roll_back(run_query, &preview);
 	MemoryContextDelete(preview.row_context);
 }

@@ -5,9 +5,8 @@
  *
  * The worker connects as the session user, sets the role that the caller had
  * set, and runs the query as the caller's current user, which in a SECURITY
- * DEFINER function is its owner.  There it is fenced in: with
- * SECURITY_LOCAL_USERID_CHANGE nothing in the query can set role or session
- * authorization, and so get back to the session user's rights.
+ * DEFINER function is its owner; fence.c sees to it that nothing in the query gets
+ * back to the session user's rights.
  *
  * Settings go along, so that the query means the same: search_path, TimeZone,
  * row_security, the planner's and all that have a dot in their name, by which
@@ -216,19 +215,4 @@ rexp_session_assume(const RexpSession *session)
 	set("application_name", "redis_export", PGC_USERSET);
 	if (strcmp(session->role, "none") != 0)
 		set("role", session->role, PGC_USERSET);
-}
-
-/* In a transaction: take the rights that the query shall have, and no others. */
-void
-rexp_session_enter(const RexpSession *session, RexpIdentity *saved)
-{
-	GetUserIdAndSecContext(&saved->user, &saved->sec_context);
-	SetUserIdAndSecContext(session->current_user,
-						   session->sec_context | SECURITY_LOCAL_USERID_CHANGE);
-}
-
-void
-rexp_session_leave(const RexpIdentity *saved)
-{
-	SetUserIdAndSecContext(saved->user, saved->sec_context);
 }

@@ -32,17 +32,8 @@ typedef struct RexpSession
 	RexpSetting *settings;
 } RexpSession;
 
-/* Who we were before we took the rights of the query. */
-typedef struct RexpIdentity
-{
-	Oid			user;
-	int			sec_context;
-} RexpIdentity;
-
 extern void rexp_session_capture(RexpSession *session);
 extern void rexp_session_connect(const RexpSession *session);
 extern void rexp_session_assume(const RexpSession *session);
-extern void rexp_session_enter(const RexpSession *session, RexpIdentity *saved);
-extern void rexp_session_leave(const RexpIdentity *saved);
 
 #endif							/* REDIS_EXPORT_SESSION_H */

@@ -16,13 +16,13 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "compat.h"
 #include "executor/spi.h"
+#include "fence.h"
 #include "nodes/nodeFuncs.h"
 #include "source.h"
 #include "tcop/dest.h"
@@ -31,7 +31,6 @@
 #include "utils/plancache.h"
 #include "utils/portal.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
 struct RexpSource
@@ -226,44 +225,6 @@ prepare(const char *query)
 	return plan;
 }
 
-/*
- * rexp_and_roll_back
- *	  Do some work in a subtransaction that is then rolled back, however the work
- *	  ends, so that nothing is left of it: no locks, and no writes.
- *
- * It begins in the current memory context, which outlives it.  Its errors are
- * raised again.
- */
-void
-rexp_and_roll_back(void (*work) (void *arg), void *arg)
-{
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		work(arg);
-	}
-	PG_CATCH();
-	{
-		ErrorData  *edata;
-
-		MemoryContextSwitchTo(context);
-		edata = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		ReThrowError(edata);
-	}
-	PG_END_TRY();
-	RollbackAndReleaseCurrentSubTransaction();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-}
-
 /* What a check is given, and what it finds. */
 typedef struct Check
 {
@@ -290,15 +251,15 @@ check_query(void *arg)
  *	  Parse a query, raise an error unless it can be exported, and return the
  *	  columns of its result, palloc'd in the current context.
  *
- * Of parsing, this transaction would keep the locks until its end otherwise, while
- * the export may wait behind somebody who waits for them.
+ * Of parsing, which may run code, this transaction would keep the locks until its end
+ * otherwise, while the export may wait behind somebody who waits for them.
  */
 TupleDesc
 rexp_source_check(const char *query)
 {
 	Check		check = {query, NULL};
 
-	rexp_and_roll_back(check_query, &check);
+	rexp_fence_and_roll_back(check_query, &check);
 	return check.desc;
 }
 

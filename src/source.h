@@ -16,7 +16,6 @@ typedef bool (*RexpRowSink) (TupleTableSlot *slot, void *arg);
 
 typedef struct RexpSource RexpSource;
 
-extern void rexp_and_roll_back(void (*work) (void *arg), void *arg);
 extern TupleDesc rexp_source_check(const char *query);
 extern RexpSource *rexp_source_open(const char *query);
 extern TupleDesc rexp_source_columns(const RexpSource *source);

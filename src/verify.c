@@ -8,7 +8,7 @@
  * (scan.c).  Of each value there is a digest (digest.c), so that memory and disk
  * hold no documents; the sorts take work_mem and spill to disk.
  *
- * The query runs in the caller's own session, read-only as in a worker, and in a
+ * The query runs in the caller's own session, fenced in as in a worker, and in a
  * subtransaction that is then rolled back.
  *
  *-------------------------------------------------------------------------
@@ -16,13 +16,13 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
-#include "access/xact.h"
 #include "catalog/pg_operator_d.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "digest.h"
 #include "encode.h"
 #include "executor/executor.h"
+#include "fence.h"
 #include "funcapi.h"
 #include "key_set.h"
 #include "key_shape.h"
@@ -487,7 +487,6 @@ run(void *arg)
 {
 	Verify	   *verify = arg;
 
-	XactReadOnly = true;
 	verify->owner = CurrentResourceOwner;
 	begin_sort(verify);
 	read_rows(verify);
@@ -545,7 +544,7 @@ rexp_verify(const RexpJob *job, int examples, FunctionCallInfo fcinfo)
 	rexp_buffer_init(&verify->out, 8192);
 
 	/* after an error, scratch goes with the context that it is in */
-	rexp_and_roll_back(run, verify);
+	rexp_fence_and_roll_back(run, verify);
 	MemoryContextSwitchTo(context);
 
 	values[0] = Int64GetDatum(verify->expected);

@@ -26,6 +26,7 @@
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "expiry.h"
+#include "fence.h"
 #include "mark.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -39,6 +40,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/numeric.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
@@ -419,6 +421,10 @@ rexp_watermark_query(RexpWatermark *w, const char *query)
 
 	if (w == NULL)
 		return query;
+	look_for_writers(w);
+
+	/* functions of a type may run queries, and constants are read by them */
+	PushActiveSnapshot(GetTransactionSnapshot());
 	w->column = find_column(w->job, rexp_source_check(query));
 	old = MemoryContextSwitchTo(w->context);
 	w->next.fields[REXP_MARK_TYPE] = utf8(rexp_mark_type_name(w->column.type));
@@ -433,7 +439,7 @@ rexp_watermark_query(RexpWatermark *w, const char *query)
 						  greater_operator(&w->column), bound_literal(w, mark));
 	}
 	MemoryContextSwitchTo(old);
-	look_for_writers(w);
+	PopActiveSnapshot();
 	return result != NULL ? result : query;
 }
 
@@ -519,7 +525,7 @@ static Meanwhile
 meanwhile(const RexpWatermark *w, const RexpMark *present)
 {
 	Meanwhile	result;
-	RexpIdentity saved;
+	RexpFence	fence;
 
 	if (!is_there(present))
 		return is_there(&w->found) ? MEANWHILE_RESET : MEANWHILE_NOTHING;
@@ -529,12 +535,11 @@ meanwhile(const RexpWatermark *w, const RexpMark *present)
 		return MEANWHILE_NOTHING;
 
 	/* the type's functions may be anybody's, and need the catalogs */
-	StartTransactionCommand();
-	XactReadOnly = true;
-	rexp_session_enter(w->session, &saved);
+	rexp_fence_begin(&fence, w->session->current_user, w->session->sec_context);
+	PushActiveSnapshot(GetTransactionSnapshot());
 	result = compare_marks(w, present);
-	rexp_session_leave(&saved);
-	CommitTransactionCommand();
+	PopActiveSnapshot();
+	rexp_fence_commit(&fence);
 	return result;
 }
 

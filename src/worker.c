@@ -15,6 +15,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "compat.h"
+#include "fence.h"
 #include "job.h"
 #include "ledger.h"
 #include "libpq/pqsignal.h"
@@ -245,10 +246,10 @@ prune(Worker *worker)
 static void
 run_query(Worker *worker)
 {
-	RexpIdentity saved;
+	const RexpSession *session = &worker->session;
+	RexpFence	fence;
 
-	StartTransactionCommand();
-	XactReadOnly = true;
+	rexp_fence_begin(&fence, session->current_user, session->sec_context);
 
 	/*
 	 * What the caller's transaction is does not count here, only the default;
@@ -261,17 +262,15 @@ run_query(Worker *worker)
 	/* prune runs it twice, the second time with another snapshot */
 	if (worker->job.prune)
 		XactIsoLevel = XACT_READ_COMMITTED;
-	rexp_session_enter(&worker->session, &saved);
 	read_rows(worker);
 	if (worker->job.prune)
 		prune(worker);
-	rexp_session_leave(&saved);
 
 	/*
 	 * The last answers are awaited without a snapshot: a slow Redis shall not
 	 * hold back vacuum longer than the query did.
 	 */
-	CommitTransactionCommand();
+	rexp_fence_commit(&fence);
 	pgstat_report_stat(true);
 }
 

@@ -1,0 +1,105 @@
+/*-------------------------------------------------------------------------
+ *
+ * fence.c
+ *	  Where code that is not ours may run, and with whose rights.
+ *
+ * A query runs functions, casts and operators that anybody may have written.  So
+ * does all that only looks at it: to parse a constant, an input function may check
+ * a domain.  The session may be a superuser's who has taken a role with less
+ * rights, and that code must not get back to the superuser's:
+ *
+ *	- it runs as the role that exports, where neither role nor session
+ *	  authorization can be set (SECURITY_LOCAL_USERID_CHANGE);
+ *	- it can leave nothing behind to be run later, when the fence is gone, such as
+ *	  a cursor WITH HOLD or a prepared statement (SECURITY_RESTRICTED_OPERATION, as
+ *	  with REFRESH MATERIALIZED VIEW);
+ *	- it only reads;
+ *	- the fence stands until the transaction's end is over, since PostgreSQL, too,
+ *	  puts things off until then (held cursors, deferred triggers).
+ *
+ * There are no other doors than these two: a transaction of the worker's, and a
+ * subtransaction in anybody's.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "fence.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+
+static void
+enter(Oid user, int sec_context)
+{
+	SetUserIdAndSecContext(user, sec_context | SECURITY_LOCAL_USERID_CHANGE |
+						   SECURITY_RESTRICTED_OPERATION);
+	XactReadOnly = true;
+}
+
+/*
+ * rexp_fence_begin
+ *	  Begin a transaction in which code may run with the rights of this user.
+ *
+ * If it is aborted, the fence goes with it.
+ */
+void
+rexp_fence_begin(RexpFence *fence, Oid user, int sec_context)
+{
+	StartTransactionCommand();
+	GetUserIdAndSecContext(&fence->user, &fence->sec_context);
+	enter(user, sec_context);
+}
+
+/* Commit the transaction, and be who we were before. */
+void
+rexp_fence_commit(const RexpFence *fence)
+{
+	CommitTransactionCommand();
+	SetUserIdAndSecContext(fence->user, fence->sec_context);
+}
+
+/*
+ * rexp_fence_and_roll_back
+ *	  Do some work, in which code may run with the rights of the current user, in a
+ *	  subtransaction that is then rolled back, however the work ends: so that nothing
+ *	  is left of it, no locks, no writes, no settings, and no fence.
+ *
+ * It begins in the current memory context, which outlives it.  Its errors are
+ * raised again.
+ */
+void
+rexp_fence_and_roll_back(void (*work) (void *arg), void *arg)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	Oid			user;
+	int			sec_context;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		/* the end of the subtransaction takes this back */
+		GetUserIdAndSecContext(&user, &sec_context);
+		enter(user, sec_context);
+		work(arg);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		ReThrowError(edata);
+	}
+	PG_END_TRY();
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+}

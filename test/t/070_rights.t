@@ -1,0 +1,194 @@
+# Whose code runs with whose rights and settings, and how long a worker lives: what a query or Redis brings along never gets further
+# than the role that exports, no setting of a session stays changed, the query's text is shown to nobody who may not see it, time
+# begins when the query does, a worker is gone when its call returns, and new passwords are used.
+use strict;
+use warnings;
+use RedisExport::Test;
+use RedisExport::Jobs;
+
+my $redis = RedisExport::Redis->new;
+my $node = new_node($redis, conf => "max_worker_processes = 16\n");
+
+# The error of a statement in the session, SQLSTATE included.
+sub error_in
+{
+	my ($session, $sql) = @_;
+	my (undef, $err) = $session->send("\\set VERBOSITY verbose\n$sql")->wait;
+	return $err;
+}
+
+# A call of an export, a preview or a verification of a query.
+sub call
+{
+	my ($function, $query, $template, %arguments) = @_;
+	my $more = join '', map { ", $_ => $arguments{$_}" } sort keys %arguments;
+	return "SELECT * FROM $function(\$query\$$query\$query\$, '$template'$more)";
+}
+
+# A role without rights writes functions, and a superuser who has become that role exports a query that calls them. Whatever they do
+# then, and whenever it is done, is done with the rights of the role: with more, the loot is there.
+my $loot = PostgreSQL::Test::Utils::tempdir_short() . '/loot';
+$node->safe_psql('postgres', qq{
+	CREATE TABLE hidden AS SELECT 'the secret'::text AS secret;
+	CREATE ROLE low;
+	GRANT CREATE ON SCHEMA public TO low;
+	GRANT USAGE ON FOREIGN SERVER redis TO low;
+	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO low;
+	CREATE TABLE items AS SELECT id, now() AS changed FROM generate_series(1, 3) id;
+	GRANT SELECT ON items TO low;
+	SET ROLE low;
+	CREATE FUNCTION evil() RETURNS int LANGUAGE plpgsql AS \$\$
+		BEGIN
+			EXECUTE 'RESET ROLE';
+			EXECUTE 'COPY (SELECT secret FROM hidden) TO PROGRAM ''cat > $loot''';
+			RETURN 1;
+		EXCEPTION WHEN OTHERS THEN
+			RETURN 2;
+		END \$\$;
+	CREATE FUNCTION declares() RETURNS int LANGUAGE plpgsql AS \$\$
+		BEGIN
+			EXECUTE format('DECLARE %I CURSOR WITH HOLD FOR SELECT evil()', 'c' || random());
+			RETURN 1;
+		END \$\$;
+	CREATE FUNCTION tries() RETURNS int LANGUAGE plpgsql AS \$\$
+		BEGIN
+			RETURN declares();
+		EXCEPTION WHEN OTHERS THEN
+			RETURN 3;
+		END \$\$;
+	CREATE FUNCTION is_fine(int) RETURNS boolean LANGUAGE plpgsql AS \$\$
+		BEGIN
+			PERFORM evil();
+			PERFORM tries();
+			RETURN true;
+		END \$\$;
+	CREATE DOMAIN checked AS int CHECK (is_fine(VALUE));
+	CREATE TYPE checked_range AS RANGE (subtype = checked)});
+
+sub no_loot
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok(!-e $loot, $name) or unlink $loot;
+	return;
+}
+
+subtest 'nothing gets out of the fence' => sub {
+	my $session = session($node);
+	$session->query('SET ROLE low');
+	my %calls = (
+		'an export' => [ 'redis_json_export' ],
+		'an export of hashes' => [ 'redis_hash_export' ],
+		'an export with a watermark' => [ 'redis_json_export', watermark_column => q{'changed'}, mark => q{'m'}, overlap => q{'1 h'} ],
+		'an export that prunes' => [ 'redis_json_export', prune => 'true', prune_limit => 1 ],
+		'a preview' => [ 'redis_export_preview', type => q{'json'} ],
+		'a verification' => [ 'redis_export_verify', type => q{'json'} ]);
+	for my $name (sort keys %calls)
+	{
+		my ($function, %arguments) = @{ $calls{$name} };
+		for my $how (qw(evil() tries() declares()), q{'[1,2]'::checked_range})
+		{
+			# prune looks twice only if there is a key to be deleted
+			$redis->cli('JSON.SET', 'loot:9', '$', '{}');
+			$session->send(call($function, "SELECT id, changed, $how AS v FROM items", 'loot:#{id}', %arguments))->wait;
+			no_loot("$name of $how");
+			is($session->query('SELECT current_user || session_user'), 'lowpostgres', 'and the session is who it was');
+		}
+		like(error_in($session, call($function, 'SELECT id, changed, declares() AS v FROM items', 'loot:#{id}', %arguments)),
+			qr/ERROR:  42501: cannot create a cursor WITH HOLD within security-restricted operation/, "$name says why");
+	}
+	is($session->query('SELECT evil()'), '1', 'what it would have done otherwise, ');
+	is(slurp_file($loot), "the secret\n", 'which works');
+	unlink $loot;
+	$session->query('SET ROLE low');
+
+	# in an aborted subtransaction, and in one that goes on
+	$session->query(q{
+		CREATE FUNCTION previews(query text) RETURNS text LANGUAGE plpgsql AS $$
+			DECLARE error text := 'none';
+			BEGIN
+				BEGIN
+					PERFORM * FROM redis_export_preview(query, 'loot:#{id}', type => 'json');
+				EXCEPTION WHEN OTHERS THEN
+					error := SQLSTATE;
+				END;
+				RETURN error || ' ' || current_user || ' ' || current_setting('transaction_read_only');
+			END $$});
+	is($session->query(q{SELECT previews('SELECT 1 AS id, evil() AS v')}), 'none low off', 'after a preview all is as before');
+	is($session->query(q{SELECT previews('SELECT 1 AS id, declares() AS v')}), '42501 low off', 'after an error in it, too');
+	no_loot('nothing got out');
+	$session->query('RESET ROLE');
+	is($session->query('SET ROLE postgres; RESET ROLE; SELECT current_user'), 'postgres', 'the fence is gone afterwards');
+};
+
+# The type's functions are called once more if the mark has changed while the export ran.
+subtest 'the mark is compared within the fence' => sub {
+	my $session = session($node);
+	$session->query('SET ROLE low');
+	my $export = export_sql('SELECT id, int4range(id, NULL)::text::checked_range AS at FROM generate_series(1, 100) id', key_template => q{'at:#{id}'},
+		watermark_column => q{'at'}, mark => q{'ranges'}, overlap => q{'0'}, rate => 50, batch => 1);
+	my $job = next_job($node, sub { $session->send($export) });
+	until_written($node, $job, 1);
+	$redis->cli('HSET', 'redis_export:{ranges}', column => 'at', type => 'public.checked_range', value => '[1,5)');
+	$session->wait;
+	is(job($node, $job)->{state}, 'done', 'the export is done') or diag job($node, $job)->{last_error};
+	no_loot('nothing got out');
+	$session->query($export =~ s/FROM generate/, '[1,2]'::checked_range AS c FROM generate/r);
+	is(job($node)->{state}, 'done', 'and so is the next one, whose type is asked before the query runs');
+	no_loot('nothing got out');
+};
+
+# What a query can do all the same, and what it cannot, as the reference says.
+subtest 'what the fence costs' => sub {
+	$node->safe_psql('postgres', q{
+		CREATE SCHEMA apart;
+		CREATE TABLE apart.things AS SELECT 5 AS n;
+		CREATE FUNCTION does(statement text) RETURNS int LANGUAGE plpgsql AS
+			$$ BEGIN EXECUTE statement; RETURN 1; END $$;
+		CREATE FUNCTION opens() RETURNS refcursor LANGUAGE plpgsql AS
+			$$ DECLARE c refcursor; BEGIN OPEN c FOR SELECT n FROM apart.things; RETURN c; END $$;
+		CREATE FUNCTION by_cursor() RETURNS int LANGUAGE plpgsql AS
+			$$ DECLARE c refcursor := opens(); r record; BEGIN FETCH c INTO r; CLOSE c; RETURN r.n; END $$;
+		CREATE FUNCTION by_loop() RETURNS int LANGUAGE plpgsql AS
+			$$ DECLARE s int := 0; r record; BEGIN FOR r IN SELECT n FROM apart.things LOOP s := s + r.n; END LOOP; RETURN s; END $$;
+		CREATE FUNCTION by_clause() RETURNS int LANGUAGE plpgsql SET search_path = apart AS
+			$$ BEGIN RETURN (SELECT n FROM things); END $$;
+		CREATE FUNCTION by_local() RETURNS int LANGUAGE plpgsql AS
+			$$ BEGIN SET LOCAL search_path = apart; RETURN (SELECT n FROM things); END $$;
+		CREATE FUNCTION by_definer() RETURNS int LANGUAGE plpgsql SECURITY DEFINER AS
+			$$ BEGIN RETURN (SELECT n FROM apart.things); END $$;
+		CREATE FUNCTION by_exception() RETURNS int LANGUAGE plpgsql AS
+			$$ BEGIN PERFORM 1 / 0; RETURN 4; EXCEPTION WHEN OTHERS THEN RETURN 5; END $$;
+		CREATE FUNCTION by_execute() RETURNS int LANGUAGE plpgsql AS
+			$$ DECLARE n int; BEGIN EXECUTE 'SELECT n FROM apart.things WHERE n > $1' INTO n USING 1; RETURN n; END $$});
+	my $session = session($node);
+	for my $function (qw(by_cursor by_loop by_clause by_local by_definer by_exception by_execute))
+	{
+		$session->query(call('redis_json_export', "SELECT 1 AS id, $function() AS n", "$function:#{id}"));
+		is($redis->cli('JSON.GET', "$function:1", '.n'), 5, "$function works");
+		like($session->query(call('redis_export_preview', "SELECT 1 AS id, $function() AS n", "$function:#{id}")), qr/"n\\":5/, 'in a preview, too');
+	}
+	my $nested = q{SELECT redis_json_export('SELECT 1 AS id', 'nested:#{id}')};
+	my %refused = (
+		'DECLARE c CURSOR WITH HOLD FOR SELECT 1' => qr/42501: cannot create a cursor WITH HOLD within security-restricted operation/,
+		'PREPARE p AS SELECT 1' => qr/42501: cannot execute PREPARE within security-restricted operation/,
+		'DEALLOCATE ALL' => qr/42501: cannot execute DEALLOCATE within security-restricted operation/,
+		'DISCARD PLANS' => qr/42501: cannot execute DISCARD within security-restricted operation/,
+		'LISTEN l' => qr/42501: cannot execute LISTEN within security-restricted operation|25006/,
+		'CLOSE ALL' => qr/42501: cannot execute CLOSE within security-restricted operation/,
+		'SET ROLE low' => qr/42501: cannot set parameter "role" within security-/,
+		'RESET SESSION AUTHORIZATION' => qr/42501: cannot set parameter "session_authorization" within security-/,
+		'CREATE TEMP TABLE t (n int)' => qr/25006: cannot execute CREATE TABLE in a read-only transaction/,
+		$nested => qr/42501: cannot export within a security-restricted operation/);
+	for my $statement (sort keys %refused)
+	{
+		my $query = 'SELECT 1 AS id, does($s$' . $statement . '$s$) AS n';
+		for my $function (qw(redis_json_export redis_export_preview redis_export_verify))
+		{
+			like(error_in($session, call($function, $query, 'refused:#{id}')), qr/ERROR:  $refused{$statement}/, "$function: $statement");
+		}
+	}
+	is(redis_keys_count($redis, 'nested:*'), 0, 'nothing was exported by a query that is exported');
+};
+
+done_testing;
