@@ -22,8 +22,8 @@ RESET work_mem;
 SELECT redis_command('redis', 'DEL', 'd:7', 'd:8'), redis_command('redis', 'JSON.SET', 'd:9', '$.b', '10'), redis_command('redis', 'JSON.SET', 'd:4000', '$', '1'),
 	redis_command('redis', 'JSON.SET', 'd:cache:1', '$', '1'), redis_command('redis', 'JSON.SET', 'd:x', '$', '1'), redis_command('redis', 'JSON.SET', 'dx:1', '$', '1'), redis_command('redis', 'SET', 'd:11', 'a string');
 SELECT * FROM redis_export_verify('SELECT id, doc FROM thing', 'd:#{id}');
--- (ids that hold letters and colons make those keys candidates, too)
-SELECT extra, extra_keys FROM redis_export_verify('SELECT id::text, doc FROM thing UNION ALL SELECT ''a:b'', ''{}''', 'd:#{id}');
+-- (an id that is a text can be anything)
+SELECT extra, extra_keys FROM redis_export_verify('SELECT id::text, doc FROM thing', 'd:#{id}');
 SELECT missing, missing_keys FROM redis_export_verify('SELECT id, doc FROM thing', 'd:#{id}', examples => 2);
 SELECT redis_command('redis', 'HSET', 'h:1', 'name', 'other'), redis_command('redis', 'HSET', 'h:2', 'more', 'fields'), redis_command('redis', 'HDEL', 'h:3', 'n'), redis_command('redis', 'HSET', 'h:7', 'name', 'not null'), redis_command('redis', 'HSET', 'h:-5', 'a', 'b');
 SELECT * FROM redis_export_verify('SELECT * FROM thing', 'h:#{id}', type => 'hash');

@@ -27,9 +27,10 @@
 #include "changes.h"
 #include "cluster.h"
 #include "common/hashfn.h"
+#include "own_keys.h"
 
-#define HASH_PREFIX "redis_export:digests:{"
-#define SEED_PREFIX "redis_export:seed:"
+#define HASH_PREFIX REXP_OWN_PREFIX "digests:{"
+#define SEED_PREFIX REXP_OWN_PREFIX "seed:"
 
 /* Each tag has so many characters, so that all hashes have names of one length. */
 #define TAG_SIZE 4

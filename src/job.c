@@ -23,6 +23,7 @@
 #include "miscadmin.h"
 #include "payload.h"
 #include "pgstat.h"
+#include "prune.h"
 #include "server_options.h"
 #include "source.h"
 #include "storage/ipc.h"
@@ -459,6 +460,7 @@ rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 	if (job->encoding.kind != REXP_EXPORT_COMMAND)
 		complete.pipeline.seed_key =
 			rexp_changes_seed_key(rexp_key_shape_pattern(rexp_key_shape_create(job->encoding.key_template, desc)));
+	rexp_prune_check(job, desc);
 	if (job->watermark_column != NULL)
 		rexp_watermark_check(job, desc);
 

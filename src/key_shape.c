@@ -1,15 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * key_shape.c
- *	  Which keys could have been made with a template?
+ *	  Which keys can be made with a template?
  *
  * A pattern of Redis says too little: person:* holds person:cache:1, which is not
- * one of 'person:#{id}' if ids are numbers.  What integers and uuids look like is
- * known; what other columns hold is learnt from the rows of the query: which of the
- * classes digits, small letters, capitals and bytes beyond ASCII, and which other
- * characters, each by itself.  A key fits if it is the template's literals with values
- * between them that hold nothing else.  Of a query without rows nothing is learnt, and
- * anything fits.
+ * one of 'person:#{id}' if ids are integers.  So the types of the columns count: of
+ * some is known, byte for byte, what they write, and all others can write anything.
+ * A key fits if it is the template's literals with such values between them.
  *
  * Nothing here knows Redis but what is special in its patterns.
  *
@@ -20,45 +17,138 @@
 #include "catalog/pg_type.h"
 #include "key_shape.h"
 #include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "own_keys.h"
+#include "template.h"
+#include "utils/datetime.h"
+#include "utils/lsyscache.h"
 
-/* What the values of one column hold. */
-typedef struct Part
+/* What the values of a type look like, as value.c writes them. */
+typedef struct Form
 {
-	bool		known;			/* by its type */
-	bool		seen[256];		/* by byte, where a class goes by its first */
-} Part;
+	Oid			type;
+	size_t		shortest;		/* bytes */
+	size_t		longest;
+	bool		(*is_written) (const char *text, size_t len);
+} Form;
 
 struct RexpKeyShape
 {
-	RexpFill   *fill;
-	Part	   *parts;			/* one a piece of the template */
-	bool		any_row;
+	RexpTemplate *template;
+	const Form **forms;			/* one a piece; NULL: a literal, or anything */
 };
 
-/* The byte that stands for the class of a byte. */
-static unsigned char
-class_of(unsigned char c)
+/*
+ * Types
+ */
+
+static bool
+is_digit(char c)
 {
-	if (c >= '0' && c <= '9')
-		return '0';
-	if (c >= 'a' && c <= 'z')
-		return 'a';
-	if (c >= 'A' && c <= 'Z')
-		return 'A';
-	return c >= 0x80 ? 0x80 : c;
+	return c >= '0' && c <= '9';
 }
 
-/* Values of some types have always the same characters. */
-static void
-know_type(Part *part, Oid type)
+/* An integer of at most 19 digits, up to this one or, if negative, to this one more. */
+static bool
+is_integer(const char *text, size_t len, uint64 most)
 {
-	const char *classes = type == INT2OID || type == INT4OID || type == INT8OID ? "0-" :
-		type == UUIDOID ? "0a-" : NULL;
+	size_t		sign = len > 0 && text[0] == '-';
+	uint64		value = 0;
 
-	part->known = classes != NULL;
-	for (int i = 0; part->known && classes[i] != '\0'; i++)
-		part->seen[(unsigned char) classes[i]] = true;
+	if (len == sign || len - sign > 19)
+		return false;
+	if (text[sign] == '0')
+		return len == 1;
+	for (size_t i = sign; i < len; i++)
+	{
+		if (!is_digit(text[i]))
+			return false;
+		value = value * 10 + (text[i] - '0');
+	}
+	return value <= most + sign;
 }
+
+static bool
+is_int2(const char *text, size_t len)
+{
+	return is_integer(text, len, PG_INT16_MAX);
+}
+
+static bool
+is_int4(const char *text, size_t len)
+{
+	return is_integer(text, len, PG_INT32_MAX);
+}
+
+static bool
+is_int8(const char *text, size_t len)
+{
+	return is_integer(text, len, PG_INT64_MAX);
+}
+
+static bool
+is_boolean(const char *text, size_t len)
+{
+	return text[0] == 't' || text[0] == 'f';
+}
+
+static bool
+is_uuid(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+	{
+		bool		hyphen = i == 8 || i == 13 || i == 18 || i == 23;
+
+		if (hyphen ? text[i] != '-' : !is_digit(text[i]) && !(text[i] >= 'a' && text[i] <= 'f'))
+			return false;
+	}
+	return true;
+}
+
+/* A day of the years 1 to 9999, which is all that people write to keys. */
+static bool
+is_date(const char *text, size_t len)
+{
+	int			parts[3] = {0, 0, 0};
+	int			part = 0;
+
+	for (size_t i = 0; i < len; i++)
+	{
+		if (i == 4 || i == 7)
+			part++;
+		if (i == 4 || i == 7 ? text[i] != '-' : !is_digit(text[i]))
+			return false;
+		if (text[i] != '-')
+			parts[part] = parts[part] * 10 + (text[i] - '0');
+	}
+	return parts[0] >= 1 && parts[1] >= 1 && parts[1] <= MONTHS_PER_YEAR &&
+		parts[2] >= 1 && parts[2] <= day_tab[isleap(parts[0])][parts[1] - 1];
+}
+
+static const Form forms[] = {
+	{INT2OID, 1, 6, is_int2},
+	{INT4OID, 1, 11, is_int4},
+	{INT8OID, 1, 20, is_int8},
+	{BOOLOID, 1, 1, is_boolean},
+	{UUIDOID, 36, 36, is_uuid},
+	{DATEOID, 10, 10, is_date},
+};
+
+static const Form *
+form_of(Oid type)
+{
+	type = getBaseType(type);
+	for (size_t i = 0; i < lengthof(forms); i++)
+	{
+		if (forms[i].type == type)
+			return &forms[i];
+	}
+	return NULL;
+}
+
+/*
+ * Templates
+ */
 
 /* The shape of a key template's keys, in the current memory context. */
 RexpKeyShape *
@@ -66,15 +156,14 @@ rexp_key_shape_create(const char *key_template, TupleDesc desc)
 {
 	RexpKeyShape *shape = palloc0(sizeof(RexpKeyShape));
 
-	shape->fill = rexp_fill_create(key_template, "key template", "part of the key",
-								   CreateTupleDescCopy(desc));
-	shape->parts = palloc0(sizeof(Part) * Max(shape->fill->template->npieces, 1));
-	for (int i = 0; i < shape->fill->template->npieces; i++)
+	shape->template = rexp_template_parse(key_template, "key template", desc);
+	shape->forms = palloc0(sizeof(Form *) * Max(shape->template->npieces, 1));
+	for (int i = 0; i < shape->template->npieces; i++)
 	{
-		int			attno = shape->fill->template->pieces[i].attno;
+		int			attno = shape->template->pieces[i].attno;
 
 		if (attno > 0)
-			know_type(&shape->parts[i], TupleDescAttr(desc, attno - 1)->atttypid);
+			shape->forms[i] = form_of(TupleDescAttr(desc, attno - 1)->atttypid);
 	}
 	return shape;
 }
@@ -83,7 +172,7 @@ rexp_key_shape_create(const char *key_template, TupleDesc desc)
 char *
 rexp_key_shape_pattern(const RexpKeyShape *shape)
 {
-	const RexpTemplate *template = shape->fill->template;
+	const RexpTemplate *template = shape->template;
 	StringInfoData pattern;
 
 	initStringInfo(&pattern);
@@ -103,76 +192,78 @@ rexp_key_shape_pattern(const RexpKeyShape *shape)
 	return pattern.data;
 }
 
+/* The number of the first column that can write anything, or 0. */
+int
+rexp_key_shape_unknown(const RexpKeyShape *shape)
+{
+	for (int i = 0; i < shape->template->npieces; i++)
+	{
+		if (shape->template->pieces[i].attno > 0 && shape->forms[i] == NULL)
+			return shape->template->pieces[i].attno;
+	}
+	return 0;
+}
+
 /*
- * rexp_key_shape_learn
- *	  Take note of what a row's columns hold.
- *
- * All columns of the slot must have been got, and output settings be ours.
+ * Of the places in the key where a piece may begin, make those where it may end:
+ * ends[0 .. len], which is all false.
  */
-void
-rexp_key_shape_learn(RexpKeyShape *shape, TupleTableSlot *slot)
+static void
+find_ends(const RexpKeyShape *shape, int i, const char *key, size_t len,
+		  const bool *begins, bool *ends)
 {
-	const RexpTemplate *template = shape->fill->template;
+	const RexpPiece *piece = &shape->template->pieces[i];
+	const Form *form = shape->forms[i];
 
-	for (int i = 0; i < template->npieces; i++)
+	for (size_t at = 0; at <= len; at++)
 	{
-		int			attno = template->pieces[i].attno;
-		char		scratch[REXP_DIGITS_SIZE];
-		const char *bytes;
-		size_t		len;
-		RexpError	ignored;
-
-		if (attno == 0 || slot->tts_isnull[attno - 1] ||
-			!rexp_value_bytes(shape->fill->values[i], slot->tts_values[attno - 1],
-							  scratch, &bytes, &len, &ignored))
+		CHECK_FOR_INTERRUPTS();
+		if (!begins[at])
 			continue;
-		for (size_t j = 0; j < len; j++)
-			shape->parts[i].seen[class_of((unsigned char) bytes[j])] = true;
-		shape->any_row = true;
+		if (piece->attno == 0)
+		{
+			if (len - at >= piece->len && memcmp(key + at, piece->text, piece->len) == 0)
+				ends[at + piece->len] = true;
+		}
+		else if (form == NULL)
+		{
+			memset(ends + at, true, len + 1 - at);
+			break;
+		}
+		else
+		{
+			for (size_t n = form->shortest; n <= Min(form->longest, len - at); n++)
+				ends[at + n] |= form->is_written(key + at, n);
+		}
 	}
 }
 
-/* Is it known what all columns hold, so that not anything fits? */
-bool
-rexp_key_shape_is_known(const RexpKeyShape *shape)
-{
-	for (int i = 0; i < shape->fill->template->npieces; i++)
-	{
-		if (shape->fill->template->pieces[i].attno > 0 && !shape->parts[i].known &&
-			!shape->any_row)
-			return false;
-	}
-	return true;
-}
-
-/* Does this fit from that piece of the template on? */
-static bool
-fits_from(const RexpKeyShape *shape, int i, const char *at, const char *end)
-{
-	const RexpPiece *piece;
-
-	if (i == shape->fill->template->npieces)
-		return at == end;
-	piece = &shape->fill->template->pieces[i];
-	if (piece->attno == 0)
-		return (size_t) (end - at) >= piece->len &&
-			memcmp(at, piece->text, piece->len) == 0 &&
-			fits_from(shape, i + 1, at + piece->len, end);
-
-	/* the shortest first: an empty value is one, too */
-	for (;; at++)
-	{
-		if (fits_from(shape, i + 1, at, end))
-			return true;
-		if (at == end || ((shape->any_row || shape->parts[i].known) &&
-						  !shape->parts[i].seen[class_of((unsigned char) *at)]))
-			return false;
-	}
-}
-
-/* Could this key have been made with the template, of values like those learnt? */
+/*
+ * rexp_key_shape_fits
+ *	  Can this key be made with the template?
+ *
+ * It takes time in proportion to the key and the template, and can be interrupted.
+ * Our own keys are made with none.
+ */
 bool
 rexp_key_shape_fits(const RexpKeyShape *shape, const char *key, size_t len)
 {
-	return fits_from(shape, 0, key, key + len);
+	size_t		size = len + 1;
+	bool	   *places;
+	bool		fits;
+
+	if (rexp_is_own_key(key, len))
+		return false;
+	places = MemoryContextAllocHuge(CurrentMemoryContext, 2 * size);
+	memset(places, false, size);
+	places[0] = true;
+	for (int i = 0; i < shape->template->npieces; i++)
+	{
+		memset(places + size, false, size);
+		find_ends(shape, i, key, len, places, places + size);
+		memcpy(places, places + size, size);
+	}
+	fits = places[len];
+	pfree(places);
+	return fits;
 }

@@ -23,6 +23,7 @@
 #include "funcapi.h"
 #include "mark.h"
 #include "miscadmin.h"
+#include "own_keys.h"
 #include "reply.h"
 #include "scan.h"
 #include "utils/builtins.h"
@@ -35,7 +36,7 @@
 #include "utils/timestamp.h"
 #include "value.h"
 
-#define KEY_BEGIN "redis_export:{"
+#define KEY_BEGIN REXP_OWN_PREFIX "{"
 #define KEY_END "}"
 
 static const char *const field_names[REXP_MARK_FIELDS] = {

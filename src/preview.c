@@ -16,6 +16,7 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "preview.h"
+#include "prune.h"
 #include "server_options.h"
 #include "source.h"
 #include "utils/builtins.h"
@@ -191,10 +192,13 @@ void
 rexp_preview(const RexpJob *job, int64 rows, FunctionCallInfo fcinfo)
 {
 	Preview		preview = {0};
+	TupleDesc	columns;
 
 	InitMaterializedSRF(fcinfo, 0);
 	(void) rexp_link_options(job->server, GetUserId(), NULL);
-	(void) rexp_encoder_create(&job->encoding, rexp_source_check(job->query));
+	columns = rexp_source_check(job->query);
+	(void) rexp_encoder_create(&job->encoding, columns);
+	rexp_prune_check(job, columns);
 
 	preview.result = (ReturnSetInfo *) fcinfo->resultinfo;
 	preview.job = job;

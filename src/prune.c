@@ -4,8 +4,8 @@
  *	  Delete keys of Redis that no row has any more.
  *
  *	   keys of the rows, as they are exported	(seen)
- *	   keys of Redis, of the template's shape and the export's type, that are
- *	   not among these							(candidates)
+ *	   keys of Redis, which the template can make and which are of the export's
+ *	   type, that are not among these			(candidates)
  *	   keys of the rows now, which the query is run for once more	(present)
  *	   candidates that are not among these		(doomed)
  *
@@ -28,15 +28,13 @@
 #include "prune.h"
 #include "scan.h"
 #include "source.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "value.h"
 
 /* Sets at a time, which share work_mem. */
 #define SETS 3
-
-/* Our own keys are none of an export's. */
-#define OWN_PREFIX "redis_export:"
 
 struct RexpPrune
 {
@@ -57,16 +55,39 @@ struct RexpPrune
 };
 
 /*
+ * rexp_prune_check
+ *	  If this export is one that prunes, raise an error unless it can be known which
+ *	  keys are its own.
+ */
+void
+rexp_prune_check(const RexpJob *job, TupleDesc desc)
+{
+	int			attno = job->prune ?
+		rexp_key_shape_unknown(rexp_key_shape_create(job->encoding.key_template, desc)) : 0;
+
+	if (attno > 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("prune cannot be used with a key template that has column \"%s\"",
+						NameStr(TupleDescAttr(desc, attno - 1)->attname)),
+				 errdetail("Values of type %s can look like a part of the keys of others, which would be deleted.",
+						   format_type_be(TupleDescAttr(desc, attno - 1)->atttypid)),
+				 errhint("It takes columns of type smallint, integer, bigint, uuid, boolean or date. Or delete the keys yourself: redis_scan() finds those that are there, and redis_command() deletes.")));
+}
+
+/*
  * rexp_prune_create
  *	  Get ready to learn the keys of an export's rows, in the current memory context.
  *
- * The current transaction must be that of the query, and go on to the end.
+ * The current transaction must be that of the query, and go on to the end.  Raises
+ * what rexp_prune_check() does.
  */
 RexpPrune *
 rexp_prune_create(const RexpJob *job, TupleDesc desc)
 {
 	RexpPrune  *prune = palloc0(sizeof(RexpPrune));
 
+	rexp_prune_check(job, desc);
 	prune->job = job;
 	prune->row_context = AllocSetContextCreate(CurrentMemoryContext, "redis_export prune row",
 											   ALLOCSET_DEFAULT_SIZES);
@@ -75,31 +96,11 @@ rexp_prune_create(const RexpJob *job, TupleDesc desc)
 	return prune;
 }
 
-/* A row of this key is exported.  All columns of the slot have been got. */
+/* A row of this key is exported. */
 void
-rexp_prune_take(RexpPrune *prune, TupleTableSlot *slot, const char *key, size_t key_len)
+rexp_prune_take(RexpPrune *prune, const char *key, size_t key_len)
 {
-	MemoryContext old = MemoryContextSwitchTo(prune->row_context);
-	RexpOutputSettings saved;
-
 	rexp_key_set_add(prune->seen, key, key_len);
-	rexp_output_settings_enter(&saved);
-	rexp_key_shape_learn(prune->shape, slot);
-	rexp_output_settings_leave(&saved);
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(prune->row_context);
-}
-
-/* Is this a key that an export with the template might have made? */
-static bool
-is_ours(const RexpPrune *prune, const bytea *key)
-{
-	const char *bytes = VARDATA_ANY(key);
-	size_t		len = VARSIZE_ANY_EXHDR(key);
-
-	if (len >= sizeof(OWN_PREFIX) - 1 && memcmp(bytes, OWN_PREFIX, sizeof(OWN_PREFIX) - 1) == 0)
-		return false;
-	return rexp_key_shape_fits(prune->shape, bytes, len);
 }
 
 /* Which keys are in Redis, and not those of rows that were exported? */
@@ -123,7 +124,7 @@ find_candidates(RexpPrune *prune, const RexpLinkOptions *link_options)
 	rexp_key_set_sort(prune->seen);
 	while ((key = rexp_scan_next(scan, &none)) != NULL)
 	{
-		if (!is_ours(prune, key))
+		if (!rexp_key_shape_fits(prune->shape, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)))
 			continue;
 		prune->there++;
 		if (rexp_key_set_has(prune->seen, key))
@@ -239,13 +240,6 @@ rexp_prune_run(RexpPrune *prune, RexpPipeline *pipeline)
 		rexp_key_set_end(prune->candidates);
 		return true;
 	}
-	if (!rexp_key_shape_is_known(prune->shape))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("prune cannot tell which keys are of key template \"%s\", since the query returned no rows",
-						prune->job->encoding.key_template),
-				 errdetail("What keys look like is learnt from the rows, unless they are integers or uuids."),
-				 errhint("If all are to go, delete them with redis_command() and redis_scan().")));
 	look_again(prune);
 	find_doomed(prune);
 	check_limit(prune);

@@ -28,6 +28,7 @@
 #include "key_shape.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "prune.h"
 #include "reply.h"
 #include "scan.h"
 #include "server_options.h"
@@ -239,19 +240,13 @@ take_row(TupleTableSlot *slot, void *arg)
 {
 	Verify	   *verify = arg;
 	MemoryContext old = MemoryContextSwitchTo(verify->row_context);
-	RexpOutputSettings saved;
 	RexpBlock	block;
 	RexpError	ignored;
 
 	verify->row++;
 	verify->out.len = 0;
 	if (rexp_encoder_encode(verify->encoder, slot, &verify->out, &block, &ignored) == REXP_ENCODED)
-	{
 		put_row(verify, &block);
-		rexp_output_settings_enter(&saved);
-		rexp_key_shape_learn(verify->shape, slot);
-		rexp_output_settings_leave(&saved);
-	}
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(verify->row_context);
 	CHECK_FOR_INTERRUPTS();
@@ -524,6 +519,7 @@ rexp_verify(const RexpJob *job, int examples, FunctionCallInfo fcinfo)
 	MemoryContext scratch = AllocSetContextCreate(context, "redis_export verify",
 												  ALLOCSET_DEFAULT_SIZES);
 	Verify	   *verify;
+	TupleDesc	columns;
 	TupleDesc	desc;
 	Datum		values[1 + 2 * FINDINGS];
 	bool		nulls[1 + 2 * FINDINGS] = {false};
@@ -531,7 +527,9 @@ rexp_verify(const RexpJob *job, int examples, FunctionCallInfo fcinfo)
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "redis_export: the result type is no row");
 	(void) rexp_link_options(job->server, GetUserId(), NULL);
-	(void) rexp_encoder_create(&job->encoding, rexp_source_check(job->query));
+	columns = rexp_source_check(job->query);
+	(void) rexp_encoder_create(&job->encoding, columns);
+	rexp_prune_check(job, columns);
 
 	MemoryContextSwitchTo(scratch);
 	verify = palloc0(sizeof(Verify));

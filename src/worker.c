@@ -159,8 +159,7 @@ take_row(TupleTableSlot *slot, void *arg)
 	{
 		case REXP_ENCODED:
 			if (worker->prune != NULL)
-				rexp_prune_take(worker->prune, slot, out->data + block.key_start,
-								block.key_len);
+				rexp_prune_take(worker->prune, out->data + block.key_start, block.key_len);
 			return rexp_pipeline_row_end(worker->pipeline, &block);
 		case REXP_ENCODE_SKIPPED:
 			return rexp_pipeline_row_skip(worker->pipeline);

@@ -750,13 +750,14 @@ subtest 'all masters of a cluster' => sub {
 
 subtest 'slots move while keys are deleted' => sub {
 	my @owners = $cluster->owners;
-	my @tags = map { my $at = $_; my $number = 0; $number++ until $owners[ slot_of("{$number}") ] == $at; "{$number}" } $cluster->masters;
-	my $array = join ', ', map { "'$_'" } @tags;
+	my @numbers = map { my $at = $_; my $number = 0; $number++ until $owners[ slot_of("{$number}") ] == $at; $number } $cluster->masters;
+	my @tags = map { "{$_}" } @numbers;
+	my $array = join ', ', @numbers;
 	my $rows = sub { my ($count) = @_; return "SELECT i AS id, (ARRAY[$array])[i % 3 + 1] AS t FROM generate_series(1, $count) AS i" };
 	my %common = (rate => 300, batch => 10, @cluster);
 	my %extra = (m => [], n => [ changed_only => 'true' ]);
-	like($node->safe_psql('postgres', hash_sql($rows->(900), "$_#{t}:#{id}", @cluster, @{ $extra{$_} })), qr/\|done$/, 'keys') for sort keys %extra;
-	my %job = map { $_ => begin_prune($rows->(30), "$_#{t}:#{id}", %common, @{ $extra{$_} }) } sort keys %extra;
+	like($node->safe_psql('postgres', hash_sql($rows->(900), "${_}{#{t}}:#{id}", @cluster, @{ $extra{$_} })), qr/\|done$/, 'keys') for sort keys %extra;
+	my %job = map { $_ => begin_prune($rows->(30), "${_}{#{t}}:#{id}", %common, @{ $extra{$_} }) } sort keys %extra;
 	my $list = join ', ', values %job;
 	my $session = session($node);
 	# with changed_only it waits until a key has moved with its digest, so the other one says when to go on

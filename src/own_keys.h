@@ -1,0 +1,21 @@
+/*-------------------------------------------------------------------------
+ *
+ * own_keys.h
+ *	  Keys of Redis in which we keep books, and which are none of an export's.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_OWN_KEYS_H
+#define REDIS_EXPORT_OWN_KEYS_H
+
+/* Digests (changes.c) and marks (mark.c). */
+#define REXP_OWN_PREFIX "redis_export:"
+
+static inline bool
+rexp_is_own_key(const char *key, size_t len)
+{
+	return len >= sizeof(REXP_OWN_PREFIX) - 1 &&
+		memcmp(key, REXP_OWN_PREFIX, sizeof(REXP_OWN_PREFIX) - 1) == 0;
+}
+
+#endif							/* REDIS_EXPORT_OWN_KEYS_H */
