@@ -51,6 +51,7 @@ OBJS = \
 	src/session.o \
 	src/source.o \
 	src/template.o \
+	src/text.o \
 	src/tls.o \
 	src/value.o \
 	src/vector.o \

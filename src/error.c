@@ -11,69 +11,6 @@
 #include "postgres.h"
 
 #include "error.h"
-#include "mb/pg_wchar.h"
-
-/*
- * rexp_clip
- *	  Copy len bytes of text in the database's encoding, cut where a character
- *	  ends so that dest, of size bytes, can hold them and a zero.
- */
-void
-rexp_clip(char *dest, size_t size, const char *text, size_t len)
-{
-	if (len >= size)
-		len = pg_mbcliplen(text, (int) Min(len, (size_t) PG_INT32_MAX),
-						   (int) size - 1);
-	memcpy(dest, text, len);
-	dest[len] = '\0';
-}
-
-/*
- * rexp_printable
- *	  Copy bytes that may be anything (a key, a reply) as text that can be
- *	  shown: control characters, the backslash, and bytes that are no UTF-8, or
- *	  any beyond ASCII in a database of another encoding, become \x and two
- *	  digits.  A text that was cut ends in "...".
- */
-void
-rexp_printable(char *dest, size_t size, const char *bytes, size_t len)
-{
-	size_t		in = 0;
-	size_t		out = 0;
-	size_t		room = size - 4;
-
-	while (in < len)
-	{
-		unsigned char c = (unsigned char) bytes[in];
-		int			width = 1;
-		bool		plain = c >= ' ' && c < 0x7f && c != '\\';
-
-		if (IS_HIGHBIT_SET(c) && GetDatabaseEncoding() == PG_UTF8)
-		{
-			/* pg_encoding_mblen() looks no further than the first byte */
-			width = pg_encoding_mblen(PG_UTF8, bytes + in);
-			if (in + width <= len &&
-				pg_verify_mbstr(PG_UTF8, bytes + in, width, true))
-				plain = true;
-			else
-				width = 1;
-		}
-		if (out + (plain ? width : 4) > room)
-		{
-			strcpy(dest + out, "...");
-			return;
-		}
-		if (plain)
-		{
-			memcpy(dest + out, bytes + in, width);
-			out += width;
-		}
-		else
-			out += sprintf(dest + out, "\\x%02x", c);
-		in += width;
-	}
-	dest[out] = '\0';
-}
 
 static void format_into(char *dest, size_t size, const char *format,
 						va_list args) pg_attribute_printf(3, 0);
@@ -156,6 +93,33 @@ rexp_error_from_edata(RexpError *error, const ErrorData *edata)
 	if (edata->hint)
 		rexp_clip(error->hint, sizeof(error->hint), edata->hint,
 				  strlen(edata->hint));
+}
+
+/*
+ * An error as it lies in shared memory, where sessions of databases of any encoding
+ * read it, and back.
+ */
+void
+rexp_error_to_utf8(const RexpError *error, RexpError *utf8)
+{
+	utf8->sqlstate = error->sqlstate;
+	rexp_text_to_utf8(utf8->message, sizeof(utf8->message), error->message);
+	rexp_text_to_utf8(utf8->detail, sizeof(utf8->detail), error->detail);
+	rexp_text_to_utf8(utf8->hint, sizeof(utf8->hint), error->hint);
+}
+
+void
+rexp_error_from_utf8(const RexpError *utf8, RexpError *error)
+{
+	error->sqlstate = utf8->sqlstate;
+	if (error->sqlstate == 0)
+	{
+		error->message[0] = error->detail[0] = error->hint[0] = '\0';
+		return;
+	}
+	rexp_text_from_utf8(error->message, sizeof(error->message), utf8->message);
+	rexp_text_from_utf8(error->detail, sizeof(error->detail), utf8->detail);
+	rexp_text_from_utf8(error->hint, sizeof(error->hint), utf8->hint);
 }
 
 /* Raise it as this backend's error. */

@@ -11,6 +11,8 @@
 
 #include "postgres.h"
 
+#include "text.h"
+
 /* Sizes in bytes, with the terminating zero. */
 #define REXP_MESSAGE_SIZE	512
 #define REXP_DETAIL_SIZE	512
@@ -30,9 +32,8 @@ extern void rexp_error_detail(RexpError *error, const char *format,...) pg_attri
 extern void rexp_error_hint(RexpError *error, const char *format,...) pg_attribute_printf(2, 3);
 extern void rexp_error_prefix(RexpError *error, const char *format,...) pg_attribute_printf(2, 3);
 extern void rexp_error_from_edata(RexpError *error, const ErrorData *edata);
+extern void rexp_error_to_utf8(const RexpError *error, RexpError *utf8);
+extern void rexp_error_from_utf8(const RexpError *utf8, RexpError *error);
 extern void rexp_error_raise(const RexpError *error);
-
-extern void rexp_clip(char *dest, size_t size, const char *text, size_t len);
-extern void rexp_printable(char *dest, size_t size, const char *bytes, size_t len);
 
 #endif							/* REDIS_EXPORT_ERROR_H */

@@ -13,7 +13,6 @@
 #include "encode.h"
 #include "fence.h"
 #include "funcapi.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "preview.h"
 #include "prune.h"
@@ -47,48 +46,14 @@ is_plain(const char *bytes, size_t len)
 	return len > 0;
 }
 
-/*
- * Append a word as redis-cli reads it: in double quotes if need be, with \x and two
- * digits for bytes that are no text of the database's encoding.
- */
+/* Append a word as redis-cli reads it: in double quotes if need be. */
 static void
 append_word(StringInfo text, const char *bytes, size_t len)
 {
 	if (is_plain(bytes, len))
-	{
 		appendBinaryStringInfo(text, bytes, (int) len);
-		return;
-	}
-	appendStringInfoChar(text, '"');
-	for (size_t i = 0; i < len; i++)
-	{
-		unsigned char c = (unsigned char) bytes[i];
-		int			width = 1;
-
-		if (IS_HIGHBIT_SET(c) && GetDatabaseEncoding() == PG_UTF8)
-		{
-			width = pg_encoding_mblen(PG_UTF8, bytes + i);
-			if (i + width <= len && pg_verify_mbstr(PG_UTF8, bytes + i, width, true))
-			{
-				appendBinaryStringInfo(text, bytes + i, width);
-				i += width - 1;
-				continue;
-			}
-		}
-		if (c == '"' || c == '\\')
-			appendStringInfo(text, "\\%c", c);
-		else if (c == '\n')
-			appendStringInfoString(text, "\\n");
-		else if (c == '\r')
-			appendStringInfoString(text, "\\r");
-		else if (c == '\t')
-			appendStringInfoString(text, "\\t");
-		else if (c < ' ' || c >= 0x7f)
-			appendStringInfo(text, "\\x%02x", c);
-		else
-			appendStringInfoChar(text, c);
-	}
-	appendStringInfoChar(text, '"');
+	else
+		rexp_append_quoted(text, bytes, len);
 }
 
 static void

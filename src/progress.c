@@ -12,6 +12,9 @@
  * the counters, which the worker sets at every turn and readers copy, so that
  * a reader never holds up an export.
  *
+ * The databases of a server may have different encodings, so all texts here are
+ * UTF-8.  They are converted before a lock is taken and after it is released.
+ *
  * Nothing here knows how a job is done.
  *
  *-------------------------------------------------------------------------
@@ -37,12 +40,15 @@
 #include "utils/timestamp.h"
 
 /* Another layout of the segment is another name. */
-#define SEGMENT_NAME "redis_export 4"
+#define SEGMENT_NAME "redis_export 5"
 #define SLOTS 128
 
 #define QUERY_SIZE 4096
 #define TEMPLATE_SIZE 1024
 #define COMMAND_SIZE 32
+
+/* A character of one byte becomes three at most. */
+#define SERVER_SIZE (NAMEDATALEN * 3)
 
 /* The rate of late: over the last so many samples, taken a second apart. */
 #define SAMPLES 6
@@ -52,6 +58,16 @@ typedef struct Sample
 	TimestampTz at;
 	int64		held;			/* rows that Redis had */
 } Sample;
+
+/* All that readers of a slot want to have in their own encoding. */
+typedef struct SlotTexts
+{
+	char		server[SERVER_SIZE];
+	char		command[COMMAND_SIZE];
+	char		key_template[TEMPLATE_SIZE];
+	char		query[QUERY_SIZE];
+	RexpError	error;			/* the last one */
+} SlotTexts;
 
 typedef struct Slot
 {
@@ -65,15 +81,11 @@ typedef struct Slot
 	Oid			database;
 	Oid			session_user;
 	Oid			current_user;
-	char		server[NAMEDATALEN];
-	char		command[COMMAND_SIZE];
-	char		key_template[TEMPLATE_SIZE];
-	char		query[QUERY_SIZE];
+	SlotTexts	texts;
 	pg_atomic_uint32 rate;		/* rows a second, 0: no limit */
 	int64		rows_estimated;
 	TimestampTz started_at;
 	TimestampTz finished_at;
-	RexpError	error;
 	int			nfailures;
 	RexpFailure failures[REXP_FAILURES_KEPT];
 	int			nnodes;
@@ -175,6 +187,13 @@ rexp_progress_reserve(const RexpJobInfo *info, int *number)
 	int			best = -1;
 	int64		job;
 	Slot	   *slot;
+	SlotTexts	texts;
+
+	memset(&texts, 0, sizeof(texts));
+	rexp_text_to_utf8(texts.server, sizeof(texts.server), info->server);
+	rexp_text_to_utf8(texts.command, sizeof(texts.command), info->command);
+	rexp_text_to_utf8(texts.key_template, sizeof(texts.key_template), info->key_template);
+	rexp_text_to_utf8(texts.query, sizeof(texts.query), info->query);
 
 	find_segment();
 	LWLockAcquire(&segment->lock, LW_EXCLUSIVE);
@@ -213,16 +232,11 @@ rexp_progress_reserve(const RexpJobInfo *info, int *number)
 	slot->database = info->database;
 	slot->session_user = info->session_user;
 	slot->current_user = info->current_user;
-	strlcpy(slot->server, info->server, sizeof(slot->server));
-	strlcpy(slot->command, info->command, sizeof(slot->command));
-	rexp_clip(slot->key_template, sizeof(slot->key_template), info->key_template,
-			  strlen(info->key_template));
-	rexp_clip(slot->query, sizeof(slot->query), info->query, strlen(info->query));
+	slot->texts = texts;
 	pg_atomic_write_u32(&slot->rate, info->rate);
 	slot->rows_estimated = -1;
 	slot->started_at = GetCurrentTimestamp();
 	slot->finished_at = 0;
-	slot->error.sqlstate = 0;
 	slot->nfailures = 0;
 	slot->nnodes = 0;
 	SpinLockAcquire(&slot->mutex);
@@ -235,6 +249,7 @@ rexp_progress_reserve(const RexpJobInfo *info, int *number)
 	return job;
 }
 
+/* The slot is locked; error is in UTF-8, or NULL to keep the last one. */
 static void
 set_final(Slot *slot, RexpState state, const RexpError *error)
 {
@@ -242,19 +257,22 @@ set_final(Slot *slot, RexpState state, const RexpError *error)
 	slot->pid = 0;
 	slot->finished_at = GetCurrentTimestamp();
 	if (error != NULL)
-		slot->error = *error;
+		slot->texts.error = *error;
 }
 
 /* No worker will ever finish this job: do it for it. */
 void
 rexp_progress_abandon(int64 job, const RexpError *error)
 {
-	Slot	   *slot = lock_slot(job, LW_EXCLUSIVE);
+	RexpError	utf8;
+	Slot	   *slot;
 
+	rexp_error_to_utf8(error, &utf8);
+	slot = lock_slot(job, LW_EXCLUSIVE);
 	if (slot == NULL)
 		return;
 	if (!rexp_state_is_final(slot->state))
-		set_final(slot, rexp_state_after(error), error);
+		set_final(slot, rexp_state_after(error), &utf8);
 	LWLockRelease(&slot->lock);
 }
 
@@ -310,22 +328,32 @@ void
 rexp_progress_state(RexpProgress *progress, RexpState state, const RexpError *error)
 {
 	Slot	   *slot = progress->slot;
+	RexpError	utf8;
 
+	if (error != NULL)
+		rexp_error_to_utf8(error, &utf8);
 	LWLockAcquire(&slot->lock, LW_EXCLUSIVE);
 	slot->state = state;
 	if (error != NULL)
-		slot->error = *error;
+		slot->texts.error = utf8;
 	LWLockRelease(&slot->lock);
 	if (error != NULL)
 		wake(slot->launcher);
 }
 
-/* Show the nodes of Redis; only so many of them. */
+/* Show the nodes of Redis, REXP_NODES_SHOWN at most; their texts become UTF-8. */
 void
-rexp_progress_nodes(RexpProgress *progress, const RexpNodeStatus *nodes, int nnodes)
+rexp_progress_nodes(RexpProgress *progress, RexpNodeStatus *nodes, int nnodes)
 {
 	Slot	   *slot = progress->slot;
 
+	for (int i = 0; i < nnodes; i++)
+	{
+		RexpNodeStatus text = nodes[i];
+
+		rexp_text_to_utf8(nodes[i].host, sizeof(nodes[i].host), text.host);
+		rexp_text_to_utf8(nodes[i].trouble, sizeof(nodes[i].trouble), text.trouble);
+	}
 	LWLockAcquire(&slot->lock, LW_EXCLUSIVE);
 	slot->nnodes = nnodes;
 	memcpy(slot->nodes, nodes, sizeof(RexpNodeStatus) * nnodes);
@@ -356,19 +384,19 @@ rexp_progress_failure(RexpProgress *progress, int64 row, const char *key,
 					  const RexpError *error)
 {
 	Slot	   *slot = progress->slot;
+	RexpFailure failure;
+	RexpError	utf8;
+
+	failure.row = row;
+	failure.sqlstate = error->sqlstate;
+	rexp_key_to_utf8(failure.key, sizeof(failure.key), key);
+	rexp_text_to_utf8(failure.message, sizeof(failure.message), error->message);
+	rexp_error_to_utf8(error, &utf8);
 
 	LWLockAcquire(&slot->lock, LW_EXCLUSIVE);
 	if (slot->nfailures < REXP_FAILURES_KEPT)
-	{
-		RexpFailure *failure = &slot->failures[slot->nfailures++];
-
-		failure->row = row;
-		failure->sqlstate = error->sqlstate;
-		rexp_clip(failure->key, sizeof(failure->key), key, strlen(key));
-		rexp_clip(failure->message, sizeof(failure->message), error->message,
-				  strlen(error->message));
-	}
-	slot->error = *error;
+		slot->failures[slot->nfailures++] = failure;
+	slot->texts.error = utf8;
 	LWLockRelease(&slot->lock);
 }
 
@@ -384,14 +412,15 @@ bool
 rexp_progress_cancel_reason(RexpProgress *progress, RexpError *reason)
 {
 	Slot	   *slot = progress->slot;
-	bool		given;
+	RexpError	utf8;
 
 	LWLockAcquire(&slot->lock, LW_SHARED);
-	given = slot->cancel_reason.sqlstate != 0;
-	if (given)
-		*reason = slot->cancel_reason;
+	utf8 = slot->cancel_reason;
 	LWLockRelease(&slot->lock);
-	return given;
+	if (utf8.sqlstate == 0)
+		return false;
+	rexp_error_from_utf8(&utf8, reason);
+	return true;
 }
 
 /* The job has ended, and the worker can no longer be signalled. */
@@ -400,7 +429,10 @@ rexp_progress_finish(RexpProgress *progress, RexpState state,
 					 const RexpError *error, const RexpCounters *counters)
 {
 	Slot	   *slot = progress->slot;
+	RexpError	utf8;
 
+	if (error != NULL)
+		rexp_error_to_utf8(error, &utf8);
 	LWLockAcquire(&slot->lock, LW_EXCLUSIVE);
 	if (slot->job == progress->job && !rexp_state_is_final(slot->state))
 	{
@@ -410,15 +442,15 @@ rexp_progress_finish(RexpProgress *progress, RexpState state,
 			slot->counters = *counters;
 			SpinLockRelease(&slot->mutex);
 		}
-		set_final(slot, state, error);
+		set_final(slot, state, error != NULL ? &utf8 : NULL);
 	}
 	LWLockRelease(&slot->lock);
 	wake(slot->launcher);
 }
 
-/* The slot is locked: copy it, texts palloc'd. */
+/* The slot is locked: copy it, but for what its texts become. */
 static void
-copy_slot(Slot *slot, RexpJobStatus *status)
+copy_slot(Slot *slot, RexpJobStatus *status, SlotTexts *texts)
 {
 	Sample		oldest = {0, 0};
 	TimestampTz until;
@@ -430,14 +462,10 @@ copy_slot(Slot *slot, RexpJobStatus *status)
 	status->info.database = slot->database;
 	status->info.session_user = slot->session_user;
 	status->info.current_user = slot->current_user;
-	status->info.server = pstrdup(slot->server);
-	status->info.command = pstrdup(slot->command);
-	status->info.key_template = pstrdup(slot->key_template);
-	status->info.query = pstrdup(slot->query);
+	*texts = slot->texts;
 	status->rows_estimated = slot->rows_estimated;
 	status->started_at = slot->started_at;
 	status->finished_at = slot->finished_at;
-	status->error = slot->error;
 	status->nnodes = slot->nnodes;
 
 	SpinLockAcquire(&slot->mutex);
@@ -461,16 +489,29 @@ copy_slot(Slot *slot, RexpJobStatus *status)
 		(rexp_rows_held(&status->counters) - oldest.held) * 1e6 / (until - oldest.at) : 0;
 }
 
-/* Copy the slot of a job; false if there is none any more. */
+/* The texts of the copy, in the encoding of this database, palloc'd. */
+static void
+copy_texts(const SlotTexts *texts, RexpJobStatus *status)
+{
+	status->info.server = rexp_text_shown(texts->server);
+	status->info.command = rexp_text_shown(texts->command);
+	status->info.key_template = rexp_text_shown(texts->key_template);
+	status->info.query = rexp_text_shown(texts->query);
+	rexp_error_from_utf8(&texts->error, &status->error);
+}
+
+/* Copy the slot of a job, texts palloc'd; false if there is none any more. */
 bool
 rexp_progress_look(int64 job, RexpJobStatus *status)
 {
 	Slot	   *slot = lock_slot(job, LW_SHARED);
+	SlotTexts	texts;
 
 	if (slot == NULL)
 		return false;
-	copy_slot(slot, status);
+	copy_slot(slot, status, &texts);
 	LWLockRelease(&slot->lock);
+	copy_texts(&texts, status);
 	return true;
 }
 
@@ -486,21 +527,24 @@ rexp_progress_look(int64 job, RexpJobStatus *status)
 bool
 rexp_progress_signal(int64 job, int signal, const RexpError *reason)
 {
-	Slot	   *slot = lock_slot(job, LW_EXCLUSIVE);
+	RexpError	utf8;
+	Slot	   *slot;
 	bool		running;
 	int			launcher = 0;
 
+	rexp_error_to_utf8(reason, &utf8);
+	slot = lock_slot(job, LW_EXCLUSIVE);
 	if (slot == NULL)
 		return false;
 	running = !rexp_state_is_final(slot->state);
 	if (running && slot->pid == 0)
 	{
-		set_final(slot, rexp_state_after(reason), reason);
+		set_final(slot, rexp_state_after(reason), &utf8);
 		launcher = slot->launcher;
 	}
 	else if (running)
 	{
-		slot->cancel_reason = *reason;
+		slot->cancel_reason = utf8;
 		kill(slot->pid, signal);
 	}
 	LWLockRelease(&slot->lock);
@@ -567,6 +611,23 @@ may_see(Oid owner)
 		has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 }
 
+/*
+ * A name for a column of that type.  Those of databases and roles are shared by all
+ * databases, in the encoding of the one where each was given, which nobody knows.
+ */
+static Name
+copy_name(const char *text)
+{
+	Name		name = palloc0(sizeof(NameData));
+	int			len = (int) strlen(text);
+
+	if (pg_verifymbstr(text, len, true))
+		rexp_clip(NameStr(*name), NAMEDATALEN, text, len);
+	else
+		rexp_printable(NameStr(*name), NAMEDATALEN, text, len);
+	return name;
+}
+
 #define COLUMNS 29
 
 /* A line of the view. */
@@ -579,7 +640,6 @@ fill_row(const RexpJobStatus *status, Datum *values, bool *nulls)
 	bool		visible = may_see(status->info.current_user);
 	double		percent = rexp_progress_percent(status);
 	double		left = rexp_progress_seconds_left(status);
-	NameData   *name;
 	int			i = 0;
 
 	memset(nulls, 0, sizeof(bool) * COLUMNS);
@@ -593,12 +653,7 @@ fill_row(const RexpJobStatus *status, Datum *values, bool *nulls)
 		i++; \
 	} while (0)
 #define SET_NAME(text) \
-	do { \
-		name = palloc0(sizeof(NameData)); \
-		if ((text) != NULL) \
-			namestrcpy(name, text); \
-		SET_IF((text) != NULL, NameGetDatum(name)); \
-	} while (0)
+	SET_IF((text) != NULL, NameGetDatum(copy_name(text)))
 
 	SET(Int64GetDatum(status->job));
 	SET_IF(status->pid != 0, Int32GetDatum(status->pid));
@@ -682,10 +737,16 @@ rexp_progress_rows(FunctionCallInfo fcinfo)
 	{
 		Slot	   *slot = &segment->slots[i];
 
+		SlotTexts	texts;
+		bool		used;
+
 		LWLockAcquire(&slot->lock, LW_SHARED);
-		if (slot->job != 0)
-			copy_slot(slot, &jobs[njobs++]);
+		used = slot->job != 0;
+		if (used)
+			copy_slot(slot, &jobs[njobs], &texts);
 		LWLockRelease(&slot->lock);
+		if (used)
+			copy_texts(&texts, &jobs[njobs++]);
 	}
 	qsort(jobs, njobs, sizeof(RexpJobStatus), by_job);
 	for (int i = 0; i < njobs; i++)
@@ -708,7 +769,7 @@ put_node(ReturnSetInfo *result, int64 job, bool visible, const RexpNodeStatus *n
 	bool		nulls[NODE_COLUMNS] = {false};
 
 	values[0] = Int64GetDatum(job);
-	values[1] = CStringGetTextDatum(node->host);
+	values[1] = CStringGetTextDatum(rexp_text_shown(node->host));
 	values[2] = Int32GetDatum(node->port);
 	values[3] = Int32GetDatum(node->slots);
 	values[4] = CStringGetTextDatum(node->state);
@@ -716,7 +777,7 @@ put_node(ReturnSetInfo *result, int64 job, bool visible, const RexpNodeStatus *n
 	values[6] = Int64GetDatum(node->rows_with_redis);
 	values[7] = Int64GetDatum(node->bytes_sent);
 	values[8] = Int64GetDatum(node->reconnects);
-	values[9] = CStringGetTextDatum(node->trouble);
+	values[9] = CStringGetTextDatum(rexp_text_shown(node->trouble));
 	nulls[1] = nulls[2] = !visible;
 	nulls[9] = !visible || node->trouble[0] == '\0';
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
@@ -782,9 +843,9 @@ rexp_progress_failures(int64 job, FunctionCallInfo fcinfo)
 		bool		nulls[4] = {false, false, false, false};
 
 		values[0] = Int64GetDatum(failures[i].row);
-		values[1] = CStringGetTextDatum(failures[i].key);
+		values[1] = CStringGetTextDatum(rexp_text_shown(failures[i].key));
 		values[2] = CStringGetTextDatum(unpack_sql_state(failures[i].sqlstate));
-		values[3] = CStringGetTextDatum(failures[i].message);
+		values[3] = CStringGetTextDatum(rexp_text_shown(failures[i].message));
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
 }

@@ -123,7 +123,7 @@ typedef struct RexpJobStatus
 
 typedef struct RexpNodeStatus
 {
-	char		host[64];		/* cut, if need be */
+	char		host[64];		/* cut, if need be, as is the text below */
 	int			port;
 	int			slots;			/* 0 without a cluster */
 	char		state[16];
@@ -160,7 +160,7 @@ extern void rexp_progress_counters(RexpProgress *progress,
 extern void rexp_progress_failure(RexpProgress *progress, int64 row,
 								  const char *key, const RexpError *error);
 extern void rexp_progress_nodes(RexpProgress *progress,
-								const RexpNodeStatus *nodes, int nnodes);
+								RexpNodeStatus *nodes, int nnodes);
 extern int	rexp_progress_rate(RexpProgress *progress);
 extern bool rexp_progress_cancel_reason(RexpProgress *progress,
 										RexpError *reason);

@@ -10,45 +10,16 @@
 #include "postgres.h"
 
 #include "answer.h"
-#include "catalog/namespace.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "reply.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
 
-/*
- * rexp_reply_text
- *	  Bytes of Redis as text in the database's encoding, palloc'd; NULL if they are
- *	  none.
- */
+/* Bytes of Redis as text in the database's encoding, palloc'd; NULL if they are none. */
 char *
 rexp_reply_text(const char *bytes, size_t len)
 {
-	char	   *text = NULL;
-
-	if (memchr(bytes, '\0', len) == NULL &&
-		pg_verify_mbstr(PG_UTF8, bytes, (int) len, true))
-	{
-		text = pnstrdup(bytes, len);
-		if (GetDatabaseEncoding() != PG_UTF8 && GetDatabaseEncoding() != PG_SQL_ASCII)
-		{
-			/* what the database's encoding lacks is shown as hex, too */
-			Oid			proc = FindDefaultConversionProc(PG_UTF8, GetDatabaseEncoding());
-			int			room = (int) len * MAX_CONVERSION_GROWTH + 1;
-			char	   *converted = palloc(room);
-
-			if (OidIsValid(proc) &&
-				pg_do_encoding_conversion_buf(proc, PG_UTF8, GetDatabaseEncoding(),
-											  (unsigned char *) text, (int) len,
-											  (unsigned char *) converted, room,
-											  true) == (int) len)
-				text = converted;
-			else
-				text = NULL;
-		}
-	}
-	return text;
+	return rexp_text_exact(bytes, len);
 }
 
 /* Bytes of Redis as text if they are one, as \x hex if not; palloc'd. */

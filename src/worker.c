@@ -183,6 +183,7 @@ prepare_session(Worker *worker)
 	MemoryContext old;
 
 	StartTransactionCommand();
+	rexp_text_prepare();
 	rexp_session_assume(&worker->session);
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	worker->link_options = rexp_link_options(worker->job.server,
