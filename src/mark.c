@@ -16,7 +16,6 @@
  */
 #include "postgres.h"
 
-#include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "command.h"
 #include "commands/dbcommands.h"
@@ -32,7 +31,6 @@
 #include "utils/json.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "value.h"
 
@@ -79,17 +77,31 @@ rexp_mark_type_name(Oid type)
 	return strncmp(name, "pg_catalog.", 11) == 0 ? name + 11 : name;
 }
 
-/* The type of such a name; an error if there is none. */
+/*
+ * built_in_type
+ *	  The type of such a name, if it is one of those below, or InvalidOid.
+ *
+ * The name is what Redis says, and must not choose what is run: any other type may
+ * have functions of anybody's, which would be called with our rights.  These are
+ * PostgreSQL's own, and call nobody else's.
+ */
 static Oid
-type_of_name(const char *name)
+built_in_type(const char *name)
 {
-	Oid			type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid,
-									   CStringGetDatum(name),
-									   ObjectIdGetDatum(PG_CATALOG_NAMESPACE));
+	static const Oid types[] = {
+		TIMESTAMPTZOID, TIMESTAMPOID, DATEOID, TIMEOID, TIMETZOID, INTERVALOID,
+		INT8OID, INT4OID, INT2OID, NUMERICOID, FLOAT8OID, FLOAT4OID, MONEYOID,
+		TEXTOID, VARCHAROID, BPCHAROID, NAMEOID, UUIDOID, BYTEAOID, BOOLOID, OIDOID,
+		XID8OID, PG_LSNOID, INETOID, CIDROID, MACADDROID, MACADDR8OID, BITOID, VARBITOID,
+		JSONBOID
+	};
 
-	if (!OidIsValid(type))
-		type = DatumGetObjectId(DirectFunctionCall1(regtypein, CStringGetDatum(name)));
-	return type;
+	for (size_t i = 0; i < lengthof(types); i++)
+	{
+		if (strcmp(name, rexp_mark_type_name(types[i])) == 0)
+			return types[i];
+	}
+	return InvalidOid;
 }
 
 /* A field in the database's encoding, palloc'd; an error if it has no such text. */
@@ -314,6 +326,8 @@ take_pairs(const redisReply *reply, RexpMark *mark)
 		const redisReply *name = reply->element[i];
 		const redisReply *value = reply->element[i + 1];
 
+		if (name->type != REDIS_REPLY_STRING || value->type != REDIS_REPLY_STRING)
+			continue;
 		for (int field = 0; field < REXP_MARK_FIELDS; field++)
 		{
 			if (strcmp(name->str, field_names[field]) == 0)
@@ -342,8 +356,9 @@ read_marks(const char *server)
 		size_t		around = strlen(KEY_BEGIN) + strlen(KEY_END);
 		Listed	   *listed;
 
-		/* gone meanwhile, or of another type */
-		if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0)
+		/* gone meanwhile, or of another type, or none that was asked for */
+		if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 ||
+			VARSIZE_ANY_EXHDR(key) < around)
 			continue;
 		listed = palloc0(sizeof(Listed));
 		listed->name = rexp_mark_text(pnstrdup(VARDATA_ANY(key) + strlen(KEY_BEGIN),
@@ -426,20 +441,25 @@ forget(const char *server, const char *key)
 	return was_there;
 }
 
-/* A value of the mark's type, given in the session's settings, in ours and in UTF-8. */
+/*
+ * A value of the mark's type, given in the session's settings, in ours and in UTF-8.
+ * Of a type that is not built in it stays as it is given: the next run reads it, by
+ * the type of the column.
+ */
 static char *
 value_of_type(const char *type_name, const char *value)
 {
-	Oid			type = type_of_name(rexp_mark_text(type_name));
-	char	   *text = rexp_mark_output(type, rexp_mark_value(type, value));
+	Oid			type = built_in_type(type_name);
 
-	return rexp_literal_utf8(text, strlen(text));
+	if (OidIsValid(type))
+		value = rexp_mark_output(type, rexp_mark_value(type, value));
+	return rexp_literal_utf8(value, strlen(value));
 }
 
 /*
  * rexp_mark_reset
- *	  Forget a mark, or let it have this value, which must be one of its type.
- *	  Returns false if there is no such mark.
+ *	  Forget a mark, or let it have this value, which must be one of its type if that
+ *	  is built in.  Returns false if there is no such mark.
  */
 bool
 rexp_mark_reset(const char *server, const char *name, const char *value)

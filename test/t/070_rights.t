@@ -191,4 +191,40 @@ subtest 'what the fence costs' => sub {
 	is(redis_keys_count($redis, 'nested:*'), 0, 'nothing was exported by a query that is exported');
 };
 
+# A mark may be written by whoever may write to Redis.
+subtest 'what Redis says is not run' => sub {
+	my $session = session($node);
+	my $set = sub { $redis->cli('HSET', 'redis_export:{m}', column => 'v', value => '1', type => $_[0]) };
+	for my $case ([ 'checked', '7' ], [ 'public.checked', '7' ], [ '"checked"', '7' ], [ 'public.checked[]', '{7}' ], [ '_checked', '{7}' ],
+		[ 'checked_range', '[1,2]' ], [ 'hidden', '7' ], [ 'numeric(1)', '77' ], [ 'public.nothing', '7' ], [ 'int4; SELECT evil()', '7' ], [ '%s%n', '7' ], [ '', '7' ])
+	{
+		my ($type, $value) = @$case;
+		$set->($type);
+		my (undef, $err) = $session->send("SELECT redis_export_reset_mark('redis', 'm', '$value')")->wait;
+		is($err . $redis->cli('HGET', 'redis_export:{m}', 'value'), $value, "a mark of type '$type' is set to the value as it is");
+		no_loot('and nothing is run');
+	}
+	$set->('bigint');
+	like(error_in($session, q(SELECT redis_export_reset_mark('redis', 'm', '{7'))), qr/ERROR:  22P02: invalid input syntax for type bigint/,
+		'a built-in type is read at once');
+	for my $case ([ 'timestamp with time zone', '2026-02-03 05:30', '2026-02-03 10:30:00+00' ], [ 'date', '3.2.2026', '2026-02-03' ],
+		[ 'numeric', '1e3', '1000' ], [ 'bpchar', 'a', 'a' ], [ 'text', 'a', 'a' ], [ '"char"', 'ab', 'ab' ])
+	{
+		my ($type, $given, $kept) = @$case;
+		$set->($type);
+		$session->query("SET timezone = 'America/New_York'; SET datestyle = German; SELECT redis_export_reset_mark('redis', 'm', '$given')");
+		is($redis->cli('HGET', 'redis_export:{m}', 'value'), $kept, "$type, under the settings of the session");
+	}
+
+	# the next run reads it by the type of its column
+	$session->query(q{CREATE TYPE mood AS ENUM ('low', 'high')});
+	my $export = export_sql(q{SELECT 1 AS id, 'high'::mood AS v}, watermark_column => q{'v'}, mark => q{'mood'}, overlap => q{'0'});
+	$session->query($export);
+	$session->query(q{SELECT redis_export_reset_mark('redis', 'mood', 'lower')});
+	like(error_in($session, $export), qr/ERROR:  22P02: invalid input value for enum mood: "lower"/, 'and says if it is none');
+	$session->query(q{SELECT redis_export_reset_mark('redis', 'mood', 'low')});
+	$session->query($export);
+	is(job($node)->{rows_written}, 1, 'or goes by it');
+};
+
 done_testing;
