@@ -166,29 +166,44 @@ get_connection(const char *server, const char *host, int port)
 	return connection;
 }
 
+/* An argument of the command, and what becomes of it. */
+typedef struct Word
+{
+	RexpValue  *value;
+	Datum		datum;
+	char	   *scratch;
+	const char **bytes;
+	size_t	   *len;
+	RexpError	error;
+	bool		good;
+} Word;
+
+static void
+write_word(void *arg)
+{
+	Word	   *word = arg;
+
+	word->good = rexp_value_bytes(word->value, word->datum, word->scratch, word->bytes,
+								  word->len, &word->error);
+}
+
 /* A value as the bytes of a field, under our fixed settings. */
 static void
 word_bytes(int number, Datum datum, Oid type, char *scratch, const char **bytes,
 		   size_t *len)
 {
 	const char *what = psprintf("argument %d of the command", number);
-	RexpValue  *value = rexp_value_create_for_type(type, what, REXP_VECTOR_AS_BLOB);
-	RexpOutputSettings saved;
-	RexpError	error;
-	volatile bool good = false;
+	Word		word = {
+		.value = rexp_value_create_for_type(type, what, REXP_VECTOR_AS_BLOB),
+		.datum = datum,
+		.scratch = scratch,
+		.bytes = bytes,
+		.len = len
+	};
 
-	rexp_output_settings_enter(&saved);
-	PG_TRY();
-	{
-		good = rexp_value_bytes(value, datum, scratch, bytes, len, &error);
-	}
-	PG_FINALLY();
-	{
-		rexp_output_settings_leave(&saved);
-	}
-	PG_END_TRY();
-	if (!good)
-		rexp_error_raise(&error);
+	rexp_under_output_settings(write_word, &word);
+	if (!word.good)
+		rexp_error_raise(&word.error);
 }
 
 /* The command in RESP, palloc'd. */

@@ -17,8 +17,9 @@
  *	- the fence stands until the transaction's end is over, since PostgreSQL, too,
  *	  puts things off until then (held cursors, deferred triggers).
  *
- * There are no other doors than these two: a transaction of the worker's, and a
- * subtransaction in anybody's.
+ * There are no other doors than these two: a transaction of the worker's, which an
+ * error ends together with its job, and a subtransaction in anybody's, after which the
+ * session is as it was.
  *
  *-------------------------------------------------------------------------
  */
@@ -29,6 +30,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "value.h"
 
 static void
 enter(Oid user, int sec_context)
@@ -64,7 +66,8 @@ rexp_fence_commit(const RexpFence *fence)
  * rexp_fence_and_roll_back
  *	  Do some work, in which code may run with the rights of the current user, in a
  *	  subtransaction that is then rolled back, however the work ends: so that nothing
- *	  is left of it, no locks, no writes, no settings, and no fence.
+ *	  is left of it, no locks, no writes, no settings (neither the query's nor
+ *	  ours), and no fence.
  *
  * It begins in the current memory context, which outlives it.  Its errors are
  * raised again.
@@ -74,9 +77,11 @@ rexp_fence_and_roll_back(void (*work) (void *arg), void *arg)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
+	RexpOutputSettings settings;
 	Oid			user;
 	int			sec_context;
 
+	rexp_output_settings_get(&settings);
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	PG_TRY();
@@ -93,6 +98,9 @@ rexp_fence_and_roll_back(void (*work) (void *arg), void *arg)
 		MemoryContextSwitchTo(context);
 		edata = CopyErrorData();
 		FlushErrorState();
+
+		/* not by set_config_option(), so PostgreSQL does not know of them */
+		rexp_output_settings_leave(&settings);
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
 		CurrentResourceOwner = owner;

@@ -134,27 +134,33 @@ rexp_mark_value(Oid type, const char *text)
 	return OidInputFunctionCall(function, unconstify(char *, text), parameter, -1);
 }
 
+/* A value, and its text. */
+typedef struct Output
+{
+	Oid			type;
+	Datum		value;
+	char	   *text;
+} Output;
+
+static void
+write_text(void *arg)
+{
+	Output	   *output = arg;
+	Oid			function;
+	bool		is_varlena;
+
+	getTypeOutputInfo(output->type, &function, &is_varlena);
+	output->text = OidOutputFunctionCall(function, output->value);
+}
+
 /* A value as text in the database's encoding, under our fixed settings, palloc'd. */
 char *
 rexp_mark_output(Oid type, Datum value)
 {
-	RexpOutputSettings saved;
-	char	   *volatile text = NULL;
-	Oid			function;
-	bool		is_varlena;
+	Output		output = {type, value, NULL};
 
-	getTypeOutputInfo(type, &function, &is_varlena);
-	rexp_output_settings_enter(&saved);
-	PG_TRY();
-	{
-		text = OidOutputFunctionCall(function, value);
-	}
-	PG_FINALLY();
-	{
-		rexp_output_settings_leave(&saved);
-	}
-	PG_END_TRY();
-	return text;
+	rexp_under_output_settings(write_text, &output);
+	return output.text;
 }
 
 /* This moment, as ISO 8601 has it, in UTC. */

@@ -39,6 +39,19 @@ struct RexpValue
 	RexpConverter converter;
 };
 
+/* The output settings as they are. */
+void
+rexp_output_settings_get(RexpOutputSettings *saved)
+{
+	saved->date_style = DateStyle;
+	saved->date_order = DateOrder;
+	saved->interval_style = IntervalStyle;
+	saved->float_digits = extra_float_digits;
+	saved->bytea_format = bytea_output;
+	saved->timezone = session_timezone;
+	saved->quote_identifiers = quote_all_identifiers;
+}
+
 /*
  * rexp_output_settings_enter
  *	  Put our fixed output settings in place of the session's.
@@ -46,7 +59,10 @@ struct RexpValue
  * The query itself runs under its caller's settings, so the switch is made
  * around the writing of each row: seven assignments, where set_config_option()
  * would cost more than the row.  The variables are put back before anything
- * else runs; if an error is raised in between, the job is over anyway.
+ * else runs.
+ *
+ * It is for the fence only (fence.c), which puts them back after an error; so
+ * rows need no PG_TRY.  Elsewhere, call rexp_under_output_settings().
  */
 void
 rexp_output_settings_enter(RexpOutputSettings *saved)
@@ -55,14 +71,7 @@ rexp_output_settings_enter(RexpOutputSettings *saved)
 
 	if (utc == NULL)
 		utc = pg_tzset("UTC");
-
-	saved->date_style = DateStyle;
-	saved->date_order = DateOrder;
-	saved->interval_style = IntervalStyle;
-	saved->float_digits = extra_float_digits;
-	saved->bytea_format = bytea_output;
-	saved->timezone = session_timezone;
-	saved->quote_identifiers = quote_all_identifiers;
+	rexp_output_settings_get(saved);
 
 	DateStyle = USE_ISO_DATES;
 	DateOrder = DATEORDER_YMD;
@@ -84,6 +93,28 @@ rexp_output_settings_leave(const RexpOutputSettings *saved)
 	bytea_output = saved->bytea_format;
 	session_timezone = saved->timezone;
 	quote_all_identifiers = saved->quote_identifiers;
+}
+
+/*
+ * rexp_under_output_settings
+ *	  Do some work under our fixed output settings, whose errors leave the session's
+ *	  as they were.
+ */
+void
+rexp_under_output_settings(void (*work) (void *arg), void *arg)
+{
+	RexpOutputSettings saved;
+
+	rexp_output_settings_enter(&saved);
+	PG_TRY();
+	{
+		work(arg);
+	}
+	PG_FINALLY();
+	{
+		rexp_output_settings_leave(&saved);
+	}
+	PG_END_TRY();
 }
 
 void

@@ -25,8 +25,10 @@ typedef struct RexpOutputSettings
 	bool		quote_identifiers;
 } RexpOutputSettings;
 
+extern void rexp_output_settings_get(RexpOutputSettings *saved);
 extern void rexp_output_settings_enter(RexpOutputSettings *saved);
 extern void rexp_output_settings_leave(const RexpOutputSettings *saved);
+extern void rexp_under_output_settings(void (*work) (void *arg), void *arg);
 
 /* How a type's values are written. */
 typedef enum RexpValueKind

@@ -227,4 +227,68 @@ subtest 'what Redis says is not run' => sub {
 	is(job($node)->{rows_written}, 1, 'or goes by it');
 };
 
+# All that an export sets for its values, shown by what values look like: SHOW would tell nothing.
+my $look = q{SELECT '2026-07-01 00:00+00'::timestamptz, '2026-07-01'::date, interval '1 day 2 h', 1::float8 / 3, '\x01'::bytea, '1/2/2026'::date,
+	quote_ident('plain'), current_setting('transaction_read_only')};
+
+subtest 'the session is set as it was' => sub {
+	my $session = session($node);
+	$session->query(q{
+		CREATE TYPE level AS ENUM ('bad', 'slow', 'good');
+		CREATE FUNCTION level_json(level) RETURNS json LANGUAGE plpgsql AS $$
+			BEGIN
+				IF $1 = 'bad' THEN RAISE 'no level'; END IF;
+				IF $1 = 'slow' THEN PERFORM pg_sleep(60); END IF;
+				RETURN to_json($1::text);
+			END $$;
+		CREATE CAST (level AS json) WITH FUNCTION level_json(level);
+		CREATE FUNCTION sets() RETURNS text LANGUAGE plpgsql AS $$
+			BEGIN
+				SET timezone = 'Asia/Tokyo';
+				SET bytea_output = 'hex';
+				SET quote_all_identifiers = off;
+				RETURN 'set';
+			END $$;
+		CREATE FUNCTION caught(statement text) RETURNS text LANGUAGE plpgsql AS $$
+			BEGIN
+				EXECUTE statement;
+				RETURN 'none';
+			EXCEPTION WHEN OTHERS OR query_canceled THEN
+				RETURN SQLSTATE;
+			END $$;
+		SET timezone = 'America/New_York';
+		SET datestyle = 'SQL, DMY';
+		SET intervalstyle = 'iso_8601';
+		SET extra_float_digits = -10;
+		SET bytea_output = 'escape';
+		SET quote_all_identifiers = on});
+	my $looks = sub { return join '', $session->send($look)->wait };
+	my $before = $looks->();
+	like($before, qr{^30/06/2026 20:00:00 EDT\|01/07/2026\|P1DT2H\|0\.33333\|\\001\|01/02/2026\|"plain"\|off$}, 'as it is set');
+	for my $function (qw(redis_export_preview redis_export_verify))
+	{
+		for my $query (q{SELECT 1 AS id, 'bad'::level AS v}, q{SELECT 1 AS id, sets() AS s, 'bad'::level AS v}, q{SELECT 1 AS id, 'slow'::level AS v},
+			q{SELECT 1 AS id, sets() AS s, 'good'::level AS v})
+		{
+			my $call = call($function, $query, 'state:#{id}');
+			my $error = $query =~ /bad/ ? 'P0001' : $query =~ /slow/ ? '57014' : 'none';
+			$session->query(q{SET statement_timeout = '300 ms'}) if $query =~ /slow/;
+			my (undef, $err) = $session->send($call)->wait;
+			is($err eq '', $error eq 'none', "$function of $query: ends with " . ($err =~ s/\n.*//sr || 'no error'));
+			is($looks->(), $before, 'all is as before');
+
+			$session->query('BEGIN; SAVEPOINT s');
+			$session->send($call)->wait;
+			$session->query('ROLLBACK TO s');
+			is($looks->(), $before, 'after ROLLBACK TO');
+			is($session->query("SELECT caught(\$call\$$call\$call\$)"), $error, 'when it is caught');
+			is($looks->(), $before, 'too, in the transaction');
+			$session->query('COMMIT');
+			is($looks->(), $before, 'and after it');
+			$session->query('RESET statement_timeout');
+		}
+	}
+	is($session->query('SHOW timezone'), 'America/New_York', 'and SHOW agrees');
+};
+
 done_testing;
