@@ -7,6 +7,7 @@
 
 MODULE_big = redis_export
 OBJS = \
+	src/address.o \
 	src/answer.o \
 	src/arguments.o \
 	src/ask.o \

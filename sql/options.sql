@@ -20,6 +20,9 @@ CREATE USER MAPPING FOR CURRENT_USER SERVER s2 OPTIONS (passwd 'secret');
 
 -- values that cannot be
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (host '');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (host 'two words');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (host 'localhost:6379');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (host 'redis://localhost:6379/0');
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (port '0');
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (port '65536');
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (port '6379.5');
@@ -79,6 +82,7 @@ CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'a:2
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'a:99999', sentinel_service 'm');
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts '[::1', sentinel_service 'm');
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts '', sentinel_service 'm');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'a,/run/redis/redis.sock', sentinel_service 'm');
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'a');
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_service 'm');
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'a', sentinel_service '');

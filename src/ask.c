@@ -60,10 +60,7 @@ rexp_pipeline_link_options(RexpPipeline *p)
 
 	p->reachable = p->link_options;
 	if (p->cluster != NULL && lane->flow == REXP_FLOW_OPEN)
-	{
-		p->reachable.host = rexp_link_host(lane->link);
-		p->reachable.port = rexp_link_port(lane->link);
-	}
+		p->reachable.lead_to = rexp_link_address(lane->link);
 	return &p->reachable;
 }
 
@@ -95,19 +92,17 @@ ask_again_later(RexpPipeline *p, RexpLane *lane, RexpAnswer answer, const RexpEr
 static redisReply *
 ask_there(RexpPipeline *p, RexpLane *from, const char *where, const RexpBuffer *request)
 {
-	char		host[256];
+	RexpAddress address;
 	int			slot;
-	int			port;
 	int			node;
 	RexpLane   *to;
 	RexpBuffer	asking;
 	RexpError	error;
 	redisReply *reply;
 
-	if (!rexp_cluster_redirection(where, rexp_link_host(from->link), &slot, host,
-								  sizeof(host), &port))
+	if (!rexp_cluster_redirection(where, rexp_link_address(from->link), &slot, &address))
 		return NULL;
-	node = rexp_cluster_node(p->cluster, host, port);
+	node = rexp_cluster_node(p->cluster, &address);
 	if (node < 0)
 		return NULL;
 	to = rexp_pipeline_lane_of(p, node);

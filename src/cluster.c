@@ -78,25 +78,15 @@ rexp_key_slot(const char *key, size_t len)
 	return crc16(key, len) & (REXP_SLOTS - 1);
 }
 
-/*
- * rexp_cluster_node
- *	  The number of the node at this address, which may be new; -1: too many, or no
- *	  address to be followed.
- *
- * A path would be that of a socket, which only superusers may choose: Redis is not
- * one to send us there.
- */
+/* The number of the node at this address, which may be new; -1: there are too many. */
 int
-rexp_cluster_node(RexpCluster *cluster, const char *host, int port)
+rexp_cluster_node(RexpCluster *cluster, const RexpAddress *address)
 {
-	RexpNode   *node;
-
-	if (host[0] == '/' || host[0] == '\0')
-		return -1;
 	for (int i = 0; i < cluster->nnodes; i++)
 	{
-		if (cluster->nodes[i].port == port &&
-			strcmp(cluster->nodes[i].host, host) == 0)
+		const RexpAddress *known = &cluster->nodes[i].address;
+
+		if (known->port == address->port && strcmp(known->host, address->host) == 0)
 			return i;
 	}
 	if (cluster->nnodes == REXP_NODES_MOST)
@@ -106,24 +96,41 @@ rexp_cluster_node(RexpCluster *cluster, const char *host, int port)
 		cluster->capacity *= 2;
 		cluster->nodes = repalloc(cluster->nodes, sizeof(RexpNode) * cluster->capacity);
 	}
-	node = &cluster->nodes[cluster->nnodes];
-	strlcpy(node->host, host, sizeof(node->host));
-	node->port = port;
-	node->slots = 0;
+	cluster->nodes[cluster->nnodes].address = *address;
+	cluster->nodes[cluster->nnodes].slots = 0;
 	return cluster->nnodes++;
 }
 
 /*
- * One range of CLUSTER SLOTS: first and last slot, then the master as host and
- * port.  A host that is not told is that of the node that was asked; "?" is one
- * that is not known.
+ * told_address
+ *	  The address that a node tells of one of its cluster.  False if it is none to
+ *	  be followed.
+ *
+ * A host that is not told is that of the node that was asked, unless that was asked
+ * through a socket, where no other can be.
  */
 static bool
-read_range(RexpCluster *cluster, const redisReply *range, const char *asked_host,
+told_address(RexpAddress *address, const char *host, size_t len, int64 port,
+			 const RexpAddress *asked)
+{
+	if (len > 0 || rexp_address_is_socket(asked))
+		return rexp_address_told(address, REXP_ADDRESS_BY_CLUSTER, host, len, port);
+	return rexp_address_told(address, REXP_ADDRESS_BY_CLUSTER, asked->host,
+							 strlen(asked->host), port);
+}
+
+/*
+ * One range of CLUSTER SLOTS: first and last slot, then the master as host and
+ * port.  "?" is a host that is not known.
+ */
+static bool
+read_range(RexpCluster *cluster, const redisReply *range, const RexpAddress *asked,
 		   int16 *owner)
 {
 	const redisReply *master;
-	const char *host;
+	const redisReply *host;
+	RexpAddress address;
+	bool		is_told;
 	int			node;
 
 	if (range->type != REDIS_REPLY_ARRAY || range->elements < 3 ||
@@ -136,12 +143,14 @@ read_range(RexpCluster *cluster, const redisReply *range, const char *asked_host
 		range->element[0]->integer < 0 ||
 		range->element[1]->integer >= REXP_SLOTS)
 		return false;
-	host = master->element[0]->type == REDIS_REPLY_STRING ?
-		master->element[0]->str : "";
-	if (strcmp(host, "?") == 0)
+	host = master->element[0];
+	is_told = host->type == REDIS_REPLY_STRING;
+	if (is_told && strcmp(host->str, "?") == 0)
 		return true;
-	node = rexp_cluster_node(cluster, host[0] != '\0' ? host : asked_host,
-							 (int) master->element[1]->integer);
+	if (!told_address(&address, is_told ? host->str : "", is_told ? host->len : 0,
+					  master->element[1]->integer, asked))
+		return false;
+	node = rexp_cluster_node(cluster, &address);
 	if (node < 0)
 		return false;
 	for (int slot = (int) range->element[0]->integer;
@@ -151,7 +160,7 @@ read_range(RexpCluster *cluster, const redisReply *range, const char *asked_host
 }
 
 static bool
-read_slots(RexpCluster *cluster, const redisReply *reply, const char *asked_host)
+read_slots(RexpCluster *cluster, const redisReply *reply, const RexpAddress *asked)
 {
 	int16		owner[REXP_SLOTS];
 
@@ -160,7 +169,7 @@ read_slots(RexpCluster *cluster, const redisReply *reply, const char *asked_host
 	memset(owner, 0xff, sizeof(owner));
 	for (size_t i = 0; i < reply->elements; i++)
 	{
-		if (!read_range(cluster, reply->element[i], asked_host, owner))
+		if (!read_range(cluster, reply->element[i], asked, owner))
 			return false;
 	}
 
@@ -206,10 +215,10 @@ rexp_cluster_refresh(RexpCluster *cluster, RexpLink *link, int timeout,
 		/* it was taken out of its cluster, or is in none yet */
 		rexp_error_set(error, ERRCODE_CANNOT_CONNECT_NOW,
 					   "the Redis at \"%s\", port %d knows no slots of its cluster",
-					   rexp_link_host(link), rexp_link_port(link));
+					   rexp_link_address(link)->host, rexp_link_address(link)->port);
 		answer = REXP_ANSWER_LATER;
 	}
-	else if (!read_slots(cluster, reply, rexp_link_host(link)))
+	else if (!read_slots(cluster, reply, rexp_link_address(link)))
 	{
 		rexp_error_set(error, ERRCODE_PROTOCOL_VIOLATION,
 					   "Redis gave no map of its cluster that can be read");
@@ -225,8 +234,8 @@ rexp_cluster_refresh(RexpCluster *cluster, RexpLink *link, int timeout,
  *	  for that of the node that was asked.  False if it is something else.
  */
 bool
-rexp_cluster_redirection(const char *text, const char *asked_host, int *slot,
-						 char *host, size_t size, int *port)
+rexp_cluster_redirection(const char *text, const RexpAddress *asked, int *slot,
+						 RexpAddress *to)
 {
 	const char *at = strchr(text, ' ');
 	const char *colon;
@@ -244,12 +253,5 @@ rexp_cluster_redirection(const char *text, const char *asked_host, int *slot,
 	if (colon == NULL)
 		return false;
 	*slot = (int) number;
-	*port = atoi(colon + 1);
-	if (*port < 1 || *port > 65535)
-		return false;
-	if (colon == at)
-		strlcpy(host, asked_host, size);
-	else
-		strlcpy(host, at, Min(size, (size_t) (colon - at) + 1));
-	return host[0] != '?' && host[0] != '/' && host[0] != '\0';
+	return told_address(to, at, colon - at, atoi(colon + 1), asked);
 }

@@ -17,8 +17,7 @@
 
 typedef struct RexpNode
 {
-	char		host[256];
-	int			port;
+	RexpAddress address;
 	int			slots;			/* that it owns */
 } RexpNode;
 
@@ -34,11 +33,10 @@ typedef struct RexpCluster
 
 extern RexpCluster *rexp_cluster_create(void);
 extern int	rexp_key_slot(const char *key, size_t len);
-extern int	rexp_cluster_node(RexpCluster *cluster, const char *host, int port);
+extern int	rexp_cluster_node(RexpCluster *cluster, const RexpAddress *address);
 extern RexpAnswer rexp_cluster_refresh(RexpCluster *cluster, RexpLink *link,
 									   int timeout, RexpError *error);
-extern bool rexp_cluster_redirection(const char *text, const char *asked_host,
-									 int *slot, char *host, size_t size,
-									 int *port);
+extern bool rexp_cluster_redirection(const char *text, const RexpAddress *asked,
+									 int *slot, RexpAddress *to);
 
 #endif							/* REDIS_EXPORT_CLUSTER_H */

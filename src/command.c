@@ -37,7 +37,7 @@ typedef struct ConnectionKey
 	Oid			server;
 	Oid			user;
 	int			port;			/* of a node of a cluster, or 0 and ... */
-	char		host[256];		/* ... an empty name: where the options lead */
+	char		host[REXP_HOST_SIZE];	/* ... an empty name: where the options lead */
 } ConnectionKey;
 
 typedef struct Connection
@@ -113,7 +113,7 @@ init_connections(void)
  * to the node that is named.
  */
 static Connection *
-get_connection(const char *server, const char *host, int port)
+get_connection(const char *server, const RexpAddress *node)
 {
 	ConnectionKey key;
 	Connection *connection;
@@ -125,8 +125,11 @@ get_connection(const char *server, const char *host, int port)
 	memset(&key, 0, sizeof(key));
 	key.user = GetUserId();
 	key.server = rexp_find_server(server, key.user);
-	key.port = port;
-	strlcpy(key.host, host, sizeof(key.host));
+	if (node != NULL)
+	{
+		key.port = node->port;
+		strlcpy(key.host, node->host, sizeof(key.host));
+	}
 	close_outdated();
 
 	connection = hash_search(connections, &key, HASH_ENTER, &found);
@@ -145,9 +148,8 @@ get_connection(const char *server, const char *host, int port)
 		MemoryContext old = MemoryContextSwitchTo(context);
 		RexpLinkOptions *options = rexp_link_options(server, key.user, NULL);
 
+		options->lead_to = node;
 		connection->link = rexp_link_create(options, true);
-		if (port != 0)
-			rexp_link_set_address(connection->link, host, port);
 		connection->timeout = options->timeout;
 		connection->outdated = false;
 		MemoryContextSwitchTo(old);
@@ -269,7 +271,7 @@ send_asking(Connection *connection)
 /* Is it an error that names another node?  Then that is where to go. */
 static bool
 is_redirected(const Connection *connection, const redisReply *reply,
-			  RexpAnswer *answer, char *host, size_t size, int *port)
+			  RexpAnswer *answer, RexpAddress *to)
 {
 	RexpError	ignored;
 	int			slot;
@@ -278,8 +280,7 @@ is_redirected(const Connection *connection, const redisReply *reply,
 		rexp_answer_to(reply->str, reply->len, &ignored) : REXP_ANSWER_DONE;
 	return (*answer == REXP_ANSWER_MOVED || *answer == REXP_ANSWER_ASK) &&
 		rexp_link_options_of(connection->link)->cluster != REXP_CLUSTER_OFF &&
-		rexp_cluster_redirection(reply->str, rexp_link_host(connection->link),
-								 &slot, host, size, port);
+		rexp_cluster_redirection(reply->str, rexp_link_address(connection->link), &slot, to);
 }
 
 /*
@@ -293,13 +294,12 @@ is_redirected(const Connection *connection, const redisReply *reply,
 redisReply *
 rexp_send_command(const char *server, const RexpBuffer *request)
 {
-	char		host[256] = "";
-	int			port = 0;
+	RexpAddress node;
 	RexpAnswer	answer = REXP_ANSWER_DONE;
 
 	for (int hop = 0;; hop++)
 	{
-		Connection *connection = get_connection(server, host, port);
+		Connection *connection = get_connection(server, hop == 0 ? NULL : &node);
 		redisReply *reply;
 
 		if (answer == REXP_ANSWER_ASK)
@@ -307,7 +307,7 @@ rexp_send_command(const char *server, const RexpBuffer *request)
 		reply = exchange(connection, request);
 		connection->busy = false;
 		if (hop == MOST_HOPS ||
-			!is_redirected(connection, reply, &answer, host, sizeof(host), &port))
+			!is_redirected(connection, reply, &answer, &node))
 		{
 			/* another server may be the right one the next time */
 			connection->busy = answer == REXP_ANSWER_RECONNECT;

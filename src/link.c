@@ -45,7 +45,7 @@
 struct RexpLink
 {
 	RexpLinkOptions options;
-	char		host[256];		/* the one in options, if it was set later */
+	RexpAddress address;		/* where it leads */
 	bool		keep_trees;		/* replies as hiredis makes them */
 	redisContext *context;		/* NULL: not connected */
 	uint64		connection;		/* which one, of all that this process had */
@@ -185,6 +185,8 @@ rexp_link_create(const RexpLinkOptions *options, bool keep_trees)
 	RexpLink   *link = palloc0(sizeof(RexpLink));
 
 	link->options = *options;
+	rexp_link_set_address(link, options->lead_to);
+	link->options.lead_to = NULL;
 	link->keep_trees = keep_trees;
 	link->input = palloc(RECEIVE_SIZE);
 	return link;
@@ -215,36 +217,34 @@ rexp_link_options_of(const RexpLink *link)
 	return &link->options;
 }
 
-/* The host that the link leads to, as long as it does. */
-const char *
-rexp_link_host(const RexpLink *link)
+/* Where the link leads, as long as it does. */
+const RexpAddress *
+rexp_link_address(const RexpLink *link)
 {
-	return link->options.host;
-}
-
-int
-rexp_link_port(const RexpLink *link)
-{
-	return link->options.port;
+	return &link->address;
 }
 
 /*
  * rexp_link_set_address
- *	  Lead the link, which must be closed, elsewhere.
+ *	  Lead the link, which must be closed, elsewhere; with NULL, where the options of
+ *	  the server say.
  */
 void
-rexp_link_set_address(RexpLink *link, const char *host, int port)
+rexp_link_set_address(RexpLink *link, const RexpAddress *address)
 {
+	RexpAddress before = link->address;
+
 	Assert(link->context == NULL);
-	if (strcmp(link->options.host, host) != 0 || link->options.port != port)
+	if (address != NULL)
+		link->address = *address;
+	else
+		rexp_address_of_option(&link->address, link->options.host, link->options.port);
+	if (strcmp(link->address.host, before.host) != 0 || link->address.port != before.port)
 	{
 		/* what it was told of the other server is not true of this one */
 		memset(&link->info, 0, sizeof(link->info));
 		link->client_id = 0;
 	}
-	strlcpy(link->host, host, sizeof(link->host));
-	link->options.host = link->host;
-	link->options.port = port;
 }
 
 /* Of a link that is open: its socket, ... */
@@ -273,13 +273,13 @@ rexp_link_events(const RexpLink *link, bool until_writable)
 static const char *
 address_text(const RexpLink *link)
 {
-	static char text[256];
+	static char text[REXP_HOST_SIZE + 32];
 
-	if (link->options.host[0] == '/')
-		snprintf(text, sizeof(text), "\"%s\"", link->options.host);
+	if (rexp_address_is_socket(&link->address))
+		snprintf(text, sizeof(text), "\"%s\"", link->address.host);
 	else
-		snprintf(text, sizeof(text), "\"%s\", port %d", link->options.host,
-				 link->options.port);
+		snprintf(text, sizeof(text), "\"%s\", port %d", link->address.host,
+				 link->address.port);
 	return text;
 }
 
@@ -593,25 +593,34 @@ open_any(RexpLink *link, struct addrinfo *list, const char **reason)
 
 /*
  * open_host
- *	  Connect to the first address of the host that answers.
+ *	  Connect to the first address of the host that answers: the one door by which
+ *	  we leave, whoever has said where to.
  */
 static RexpAnswer
 open_host(RexpLink *link, RexpError *error)
 {
-	const char *host = link->options.host;
+	const char *host = link->address.host;
+	const char *fault = rexp_address_fault(&link->address);
 	const char *reason = "it has no address";
 	bool		open = false;
 
-	if (host[0] == '/')
+	if (fault != NULL)
+	{
+		char		shown[REXP_HOST_SIZE + 64];
+
+		rexp_printable(shown, sizeof(shown), host, strlen(host));
+		rexp_error_set(error, ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE,
+					   "could not connect to Redis server \"%s\": \"%s\" is not a valid host",
+					   link->options.server, shown);
+		rexp_error_detail(error, "%s", fault);
+		return REXP_ANSWER_FATAL;
+	}
+	if (rexp_address_is_socket(&link->address))
 	{
 		struct sockaddr_un address = {.sun_family = AF_UNIX};
 
-		if (strlcpy(address.sun_path, host, sizeof(address.sun_path)) >=
-			sizeof(address.sun_path))
-			reason = "the path of the socket is too long";
-		else
-			open = open_address(link, (struct sockaddr *) &address,
-								sizeof(address), &reason);
+		strlcpy(address.sun_path, host, sizeof(address.sun_path));
+		open = open_address(link, (struct sockaddr *) &address, sizeof(address), &reason);
 	}
 	else
 	{
@@ -620,7 +629,7 @@ open_host(RexpLink *link, RexpError *error)
 		char		port[16];
 		int			problem;
 
-		snprintf(port, sizeof(port), "%d", link->options.port);
+		snprintf(port, sizeof(port), "%d", link->address.port);
 		problem = getaddrinfo(host, port, &hints, &list);
 		if (problem != 0)
 		{
@@ -663,7 +672,7 @@ secure(RexpLink *link, RexpError *error)
 {
 	const RexpLinkOptions *options = &link->options;
 	const char *name = options->tls.server_name ? options->tls.server_name :
-		options->host;
+		link->address.host;
 	TimestampTz deadline = GetCurrentTimestamp() +
 		(int64) options->connect_timeout * 1000;
 	RexpTlsProgress progress = REXP_TLS_FAILED;

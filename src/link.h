@@ -9,6 +9,7 @@
 #ifndef REDIS_EXPORT_LINK_H
 #define REDIS_EXPORT_LINK_H
 
+#include "address.h"
 #include "answer.h"
 #include "error.h"
 #include "resp.h"
@@ -26,8 +27,9 @@ typedef enum RexpClusterMode
 typedef struct RexpLinkOptions
 {
 	const char *server;			/* name of the foreign server, for errors */
-	const char *host;			/* name, address, or path of a socket */
+	const char *host;			/* the options of the server, or ... */
 	int			port;
+	const RexpAddress *lead_to; /* ... where else it is, or NULL */
 	int			db;
 	int			connect_timeout;	/* milliseconds, for each address and for TLS */
 	int			timeout;		/* milliseconds without a byte */
@@ -85,9 +87,8 @@ extern RexpAnswer rexp_link_connect(RexpLink *link, RexpError *error);
 extern void rexp_link_close(RexpLink *link);
 extern bool rexp_link_is_open(const RexpLink *link);
 extern const RexpLinkOptions *rexp_link_options_of(const RexpLink *link);
-extern const char *rexp_link_host(const RexpLink *link);
-extern int	rexp_link_port(const RexpLink *link);
-extern void rexp_link_set_address(RexpLink *link, const char *host, int port);
+extern const RexpAddress *rexp_link_address(const RexpLink *link);
+extern void rexp_link_set_address(RexpLink *link, const RexpAddress *address);
 extern int	rexp_link_socket(const RexpLink *link);
 extern uint64 rexp_link_connection(const RexpLink *link);
 extern uint32 rexp_link_events(const RexpLink *link, bool until_writable);

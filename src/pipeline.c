@@ -100,8 +100,7 @@ rexp_pipeline_next_lane(RexpPipeline *p, int *at)
  */
 
 static void
-fill_node(RexpNodeStatus *status, const char *host, int port, int slots,
-		  const RexpLane *lane)
+fill_node(RexpNodeStatus *status, const RexpAddress *address, int slots, const RexpLane *lane)
 {
 	static const char *const names[] = {
 		[REXP_FLOW_IDLE] = "idle",
@@ -114,8 +113,8 @@ fill_node(RexpNodeStatus *status, const char *host, int port, int slots,
 		[REXP_FLOW_CLOSED] = "closed"
 	};
 
-	rexp_clip(status->host, sizeof(status->host), host, strlen(host));
-	status->port = port;
+	rexp_clip(status->host, sizeof(status->host), address->host, strlen(address->host));
+	status->port = address->port;
 	status->slots = slots;
 	strlcpy(status->state, lane->retrying ? "retrying" : names[lane->flow],
 			sizeof(status->state));
@@ -142,15 +141,14 @@ rexp_pipeline_show_nodes(RexpPipeline *p, bool at_once)
 		return;
 	p->nodes_shown = now;
 	if (p->cluster == NULL)
-		fill_node(&nodes[nnodes++], rexp_link_host(p->single->link),
-				  rexp_link_port(p->single->link), 0, p->single);
+		fill_node(&nodes[nnodes++], rexp_link_address(p->single->link), 0, p->single);
 	for (int i = 0; i < p->nlanes && nnodes < REXP_NODES_SHOWN; i++)
 	{
 		const RexpNode *node = &p->cluster->nodes[i];
 
 		/* one that neither has slots nor had rows is of no interest */
 		if (p->lanes[i] != NULL && (node->slots > 0 || p->lanes[i]->bytes_sent > 0))
-			fill_node(&nodes[nnodes++], node->host, node->port, node->slots, p->lanes[i]);
+			fill_node(&nodes[nnodes++], &node->address, node->slots, p->lanes[i]);
 	}
 	rexp_progress_nodes(p->traffic.ledger.progress, nodes, nnodes);
 }

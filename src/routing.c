@@ -60,8 +60,7 @@ rexp_pipeline_lane_of(RexpPipeline *p, int node)
 	}
 	options = p->link_options;
 	options.connect_timeout = Min(options.connect_timeout, NODE_TIMEOUT);
-	options.host = pstrdup(p->cluster->nodes[node].host);
-	options.port = p->cluster->nodes[node].port;
+	options.lead_to = &p->cluster->nodes[node].address;
 	p->lanes[node] = rexp_lane_create(&p->traffic, rexp_link_create(&options, false));
 	p->lanes[node]->window.pending = p->homeless->window.pending;
 	p->lanes[node]->window.bytes_most = p->homeless->window.bytes_most;
@@ -117,9 +116,7 @@ ask_anyone_for_map(RexpPipeline *p, RexpError *error)
 	for (int i = -1; i < p->cluster->nnodes; i++)
 	{
 		rexp_link_close(p->control);
-		rexp_link_set_address(p->control,
-							  i < 0 ? p->link_options.host : p->cluster->nodes[i].host,
-							  i < 0 ? p->link_options.port : p->cluster->nodes[i].port);
+		rexp_link_set_address(p->control, i < 0 ? NULL : &p->cluster->nodes[i].address);
 		if (rexp_link_connect(p->control, error) == REXP_ANSWER_DONE &&
 			ask_for_map(p, p->control, error))
 			return true;
@@ -222,15 +219,13 @@ redirect(void *arg, RexpLane *lane, RexpAnswer answer, const char *text,
 		 RexpBatch *batch, RexpRow *row)
 {
 	RexpPipeline *p = arg;
-	char		host[256];
+	RexpAddress address;
 	int			slot;
-	int			port;
 	int			node;
 
-	if (!rexp_cluster_redirection(text, rexp_link_host(lane->link), &slot, host,
-								  sizeof(host), &port))
+	if (!rexp_cluster_redirection(text, rexp_link_address(lane->link), &slot, &address))
 		return false;
-	node = rexp_cluster_node(p->cluster, host, port);
+	node = rexp_cluster_node(p->cluster, &address);
 	if (node < 0)
 		return false;
 	if (answer == REXP_ANSWER_ASK)

@@ -179,8 +179,7 @@ open_nodes(RexpScan *scan)
 	node = *options;
 	for (int i = 0; i < scan->cluster->nnodes; i++)
 	{
-		node.host = scan->cluster->nodes[i].host;
-		node.port = scan->cluster->nodes[i].port;
+		node.lead_to = &scan->cluster->nodes[i].address;
 		add_node(scan, &node);
 		if (scan->cluster->nodes[i].slots > 0)
 			open_node(scan, &scan->nodes[i]);

@@ -20,80 +20,27 @@
 
 #define SENTINEL_PORT 26379
 
-/* One entry of the list of sentinels. */
-typedef struct Address
-{
-	char		host[256];
-	int			port;
-} Address;
-
-/*
- * Read one entry, host, host:port or [address]:port, and go past the comma behind
- * it.  False if it is none.
- */
-static bool
-read_address(const char **at, Address *address)
-{
-	const char *from = *at + strspn(*at, " ");
-	size_t		len = strcspn(from, ",");
-	const char *end = from + len;
-	const char *colon;
-	char	   *past;
-	long		port = SENTINEL_PORT;
-
-	*at = *end == ',' ? end + 1 : end;
-	while (end > from && end[-1] == ' ')
-		end--;
-	if (from < end && *from == '[')
-	{
-		const char *bracket = memchr(from, ']', end - from);
-
-		if (bracket == NULL || (bracket + 1 < end && bracket[1] != ':'))
-			return false;
-		colon = bracket + 1 < end ? bracket + 1 : NULL;
-		from++;
-		len = bracket - from;
-	}
-	else
-	{
-		colon = memchr(from, ':', end - from);
-		len = (colon ? colon : end) - from;
-	}
-	if (colon != NULL)
-	{
-		port = strtol(colon + 1, &past, 10);
-		if (past != end || past == colon + 1 || port < 1 || port > 65535)
-			return false;
-	}
-	if (len == 0 || len >= sizeof(address->host))
-		return false;
-	memcpy(address->host, from, len);
-	address->host[len] = '\0';
-	address->port = (int) port;
-	return true;
-}
-
 /* Can the option be read? */
 bool
 rexp_sentinel_hosts_are_valid(const char *hosts)
 {
-	Address		address;
+	RexpAddress address;
 
 	do
 	{
-		if (!read_address(&hosts, &address))
+		if (!rexp_address_listed(&address, &hosts, SENTINEL_PORT))
 			return false;
 	} while (*hosts != '\0');
 	return true;
 }
 
 /*
- * Take the address from the reply: an array of host and port, or nil if the
- * sentinel does not know the service.
+ * Take the address from the reply of a sentinel: an array of host and port, or nil if
+ * it does not know the service.
  */
 static RexpAnswer
 read_master(const redisReply *reply, const RexpLinkOptions *options,
-			Address *master, RexpError *error)
+			const RexpAddress *sentinel, RexpAddress *master, RexpError *error)
 {
 	if (reply->type == REDIS_REPLY_ERROR)
 	{
@@ -103,14 +50,14 @@ read_master(const redisReply *reply, const RexpLinkOptions *options,
 			rexp_error_hint(error, "It is no sentinel. See the option \"sentinel_hosts\" of the foreign server.");
 
 		rexp_error_prefix(error, "could not ask the sentinel of Redis server \"%s\" at \"%s\", port %d: ",
-						  options->server, options->host, options->port);
+						  options->server, sentinel->host, sentinel->port);
 		return answer;
 	}
 	if (reply->type == REDIS_REPLY_NIL)
 	{
 		rexp_error_set(error, ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION,
 					   "the sentinel of Redis server \"%s\" at \"%s\", port %d knows no master named \"%s\"",
-					   options->server, options->host, options->port,
+					   options->server, sentinel->host, sentinel->port,
 					   options->sentinel_service);
 		rexp_error_hint(error, "See the option \"sentinel_service\" of the foreign server.");
 		return REXP_ANSWER_FATAL;
@@ -119,17 +66,14 @@ read_master(const redisReply *reply, const RexpLinkOptions *options,
 		reply->element[0]->type != REDIS_REPLY_STRING ||
 		reply->element[1]->type != REDIS_REPLY_STRING ||
 		strspn(reply->element[1]->str, "0123456789") != reply->element[1]->len ||
-		atoi(reply->element[1]->str) < 1 || atoi(reply->element[1]->str) > 65535 ||
-		reply->element[0]->len == 0 || reply->element[0]->str[0] == '/' ||
-		reply->element[0]->len >= sizeof(master->host))
+		!rexp_address_told(master, REXP_ADDRESS_BY_SENTINEL, reply->element[0]->str,
+						   reply->element[0]->len, atoi(reply->element[1]->str)))
 	{
 		rexp_error_set(error, ERRCODE_PROTOCOL_VIOLATION,
 					   "the sentinel of Redis server \"%s\" at \"%s\", port %d gave no address that can be read",
-					   options->server, options->host, options->port);
+					   options->server, sentinel->host, sentinel->port);
 		return REXP_ANSWER_FATAL;
 	}
-	strlcpy(master->host, reply->element[0]->str, sizeof(master->host));
-	master->port = atoi(reply->element[1]->str);
 	return REXP_ANSWER_DONE;
 }
 
@@ -173,7 +117,7 @@ speak_of_sentinel(RexpError *error)
 
 /* Ask for the master over a connection that is there. */
 static RexpAnswer
-ask_over(RexpLink *link, const RexpLinkOptions *options, Address *master,
+ask_over(RexpLink *link, const RexpLinkOptions *options, RexpAddress *master,
 		 RexpError *error)
 {
 	RexpBuffer	request;
@@ -188,14 +132,14 @@ ask_over(RexpLink *link, const RexpLinkOptions *options, Address *master,
 	reply = rexp_link_exchange(link, &request, options->connect_timeout, error);
 	if (reply == NULL)
 		return rexp_link_failure(error);
-	answer = read_master(reply, options, master, error);
+	answer = read_master(reply, options, rexp_link_address(link), master, error);
 	freeReplyObject(reply);
 	return answer;
 }
 
 /* Ask one sentinel, over a connection for this one question. */
 static RexpAnswer
-ask_sentinel(const RexpLinkOptions *options, Address *master, RexpError *error)
+ask_sentinel(const RexpLinkOptions *options, RexpAddress *master, RexpError *error)
 {
 	RexpLink   *link = rexp_link_create(options, true);
 	volatile RexpAnswer answer = REXP_ANSWER_RECONNECT;
@@ -221,7 +165,7 @@ ask_sentinel(const RexpLinkOptions *options, Address *master, RexpError *error)
  * can be asked later with another result.
  */
 static RexpAnswer
-find_master(const RexpLinkOptions *options, Address *master, RexpError *error)
+find_master(const RexpLinkOptions *options, RexpAddress *master, RexpError *error)
 {
 	const char *at = options->sentinel_hosts;
 	RexpAnswer	worst = REXP_ANSWER_FATAL;
@@ -229,13 +173,17 @@ find_master(const RexpLinkOptions *options, Address *master, RexpError *error)
 	do
 	{
 		RexpLinkOptions sentinel = *options;
-		Address		address;
+		RexpAddress address;
 		RexpAnswer	answer;
 
-		if (!read_address(&at, &address))
-			continue;
-		sentinel.host = address.host;
-		sentinel.port = address.port;
+		if (!rexp_address_listed(&address, &at, SENTINEL_PORT))
+		{
+			rexp_error_set(error, ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE,
+						   "could not connect to the sentinels of Redis server \"%s\": the option \"sentinel_hosts\" is not valid",
+						   options->server);
+			return REXP_ANSWER_FATAL;
+		}
+		sentinel.lead_to = &address;
 		sentinel.db = 0;
 		sentinel.username = options->sentinel_username;
 		sentinel.password = options->sentinel_password;
@@ -263,7 +211,7 @@ rexp_connect(RexpLink *link, RexpError *error)
 	const RexpLinkOptions *options = rexp_link_options_of(link);
 	MemoryContext scratch;
 	MemoryContext old;
-	Address		master;
+	RexpAddress master;
 	RexpAnswer	answer;
 
 	if (options->sentinel_hosts == NULL)
@@ -279,7 +227,7 @@ rexp_connect(RexpLink *link, RexpError *error)
 		return answer;
 
 	rexp_link_close(link);
-	rexp_link_set_address(link, master.host, master.port);
+	rexp_link_set_address(link, &master);
 	answer = rexp_link_connect(link, error);
 	if (answer == REXP_ANSWER_DONE && rexp_link_server_info(link)->is_replica)
 	{

@@ -274,6 +274,47 @@ require_superuser(const char *option, const char *what, const char *detail)
 				 errdetail("%s", detail)));
 }
 
+/*
+ * A URL tells in one what are several options here.  It may hold a password, which an
+ * error is not to repeat.
+ */
+static void
+refuse_url(const char *option, const char *value)
+{
+	if (strstr(value, "://") != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE),
+				 errmsg("invalid value for option \"%s\": it is a URL", option),
+				 errhint("Give host, port and db as options of their own, tls 'true' for rediss, and username and password in a user mapping.")));
+}
+
+/* What is sent to a server as a word of its own is a word. */
+static void
+validate_word(const char *option, const char *value, const char *hint)
+{
+	bool		good = value[0] != '\0';
+
+	for (const char *at = value; *at != '\0'; at++)
+		good &= (unsigned char) *at >= ' ' && *at != 0x7f;
+	if (!good)
+		refuse_value(option, value, hint);
+}
+
+/* The option "host", which for superusers may be the path of a socket. */
+static void
+validate_host(const char *value)
+{
+	const char *fault = rexp_host_fault(value, true);
+
+	if (value[0] != '/')
+		refuse_url("host", value);
+	if (fault != NULL)
+		refuse_value("host", value, fault);
+	if (value[0] == '/')
+		require_superuser("host", " to the path of a socket",
+						  "Only superusers may, as the server's own operating system user would enter there.");
+}
+
 /* Is the value one that the option can have, and this user may give it? */
 static void
 validate_value(const Option *option, const char *value)
@@ -282,14 +323,7 @@ validate_value(const Option *option, const char *value)
 
 	apply_option(&ignored, option, value);
 	if (strcmp(option->name, "host") == 0)
-	{
-		if (value[0] == '\0')
-			refuse_value("host", value,
-						 "It is a host name, an address, or the path of a Unix socket.");
-		if (value[0] == '/')
-			require_superuser("host", " to the path of a socket",
-							  "Only superusers may, as the server's own operating system user would enter there.");
-	}
+		validate_host(value);
 	else if (option->kind == OPTION_FILE)
 	{
 		if (value[0] == '\0')
@@ -301,22 +335,20 @@ validate_value(const Option *option, const char *value)
 	else if (strcmp(option->name, "tls_server_name") == 0 ||
 			 strcmp(option->name, "sentinel_tls_server_name") == 0)
 	{
-		if (value[0] == '\0')
+		if (rexp_host_fault(value, false) != NULL)
 			refuse_value(option->name, value,
 						 "It is a name or an address in the certificate.");
 	}
 	else if (strcmp(option->name, "sentinel_hosts") == 0)
 	{
+		refuse_url("sentinel_hosts", value);
 		if (!rexp_sentinel_hosts_are_valid(value))
 			refuse_value("sentinel_hosts", value,
 						 "It is a list as in host1:26379,host2:26379; 26379 is the port by default.");
 	}
 	else if (strcmp(option->name, "sentinel_service") == 0)
-	{
-		if (value[0] == '\0')
-			refuse_value("sentinel_service", value,
-						 "It is the name by which sentinels know the master.");
-	}
+		validate_word("sentinel_service", value,
+					  "It is the name by which sentinels know the master.");
 	else if (strcmp(option->name, "client_name") == 0)
 	{
 		for (const char *at = value; *at != '\0'; at++)

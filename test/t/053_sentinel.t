@@ -129,7 +129,7 @@ subtest 'one after the other is asked' => sub {
 	my $ignorant = fake_sentinel('*-1');
 	my $confused = fake_sentinel('+OK');
 	my @bad = ([ $closed, 'there is none' ], [ $hangs_up, 'one hangs up' ], [ $silent, 'one is silent' ], [ $starts, 'one is silent when asked' ],
-		[ 'no such host:26379', 'its name is unknown' ], [ $ignorant, 'one does not know the master' ], [ $confused, 'one talks nonsense' ]);
+		[ 'nowhere.invalid:26379', 'its name is unknown' ], [ $ignorant, 'one does not know the master' ], [ $confused, 'one talks nonsense' ]);
 	for (@bad)
 	{
 		my ($bad, $name) = @$_;

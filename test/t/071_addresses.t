@@ -28,6 +28,174 @@ sub error_of
 	return sql_error($node, $sql, verbose => 1) =~ s/^.*?(?=^ERROR:)|^LOCATION:.*//msgr =~ s/^DETAIL:  Export job .*\n//mr;
 }
 
+# ---- What may become an address --------------------------------------------------------------------------------------
+
+my $socket = $redis->socket;
+
+# So many connections Redis has had, this one for asking not counted: the same as before, or one more for each that asked.
+my $asked = 0;
+sub visits { return $redis->info('total_connections_received') - $asked++ }
+
+# As a role that is no superuser but may create servers.
+sub as_low
+{
+	my ($sql) = @_;
+	return error_of("SET ROLE low;\n$sql");
+}
+$node->safe_psql('postgres', q{
+	CREATE ROLE low; GRANT USAGE ON FOREIGN DATA WRAPPER redis_export TO low;
+	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO low; GRANT CREATE ON SCHEMA public TO low});
+
+subtest 'hosts that are none, and that an ordinary role may not name' => sub {
+	my $visits = visits();
+	my %bad = (
+		'a socket' => $socket,
+		'an abstract socket' => '@redis',
+		'nothing' => '',
+		'a blank' => ' ',
+		'a blank in it' => '127.0.0.1 x',
+		'a newline' => "127.0.0.1\nx",
+		'a control character' => "127.0.0.1\x01",
+		'a relative path' => 'run/redis.sock',
+		'a name that is too long' => 'x' x 254,
+		'a bracket' => '[::1',
+		'letters beyond ASCII' => "r\x{c3}\x{a9}dis",
+	);
+	for my $what (sort keys %bad)
+	{
+		my $value = "E'" . ($bad{$what} =~ s/\n/\\n/r =~ s/\x01/\\x01/r) . "'";
+		for my $of ([ 'host', '' ], [ 'sentinel_hosts', q{, sentinel_service 'm'} ], [ 'tls_server_name', q{, tls 'false'} ],
+			[ 'sentinel_tls_server_name', q{, sentinel_tls 'false', sentinel_hosts 'h', sentinel_service 'm'} ])
+		{
+			my ($option, $more) = @$of;
+			like(as_low("CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS ($option $value$more)"),
+				qr/^ERROR:  (?:HV024: invalid value for option "$option"|42501: permission denied to set option "host" to the path of a socket)/, "$option: $what");
+			next if $option =~ /^sentinel/;
+			$node->safe_psql('postgres', q{SET ROLE low; CREATE SERVER fine FOREIGN DATA WRAPPER redis_export OPTIONS (host '127.0.0.1', tls 'false', tls_server_name 'x')});
+			like(as_low("ALTER SERVER fine OPTIONS (SET $option $value)"),
+				qr/^ERROR:  (?:HV024: invalid value for option "$option"|42501: permission denied to set option "host" to the path of a socket)/, "$option is altered: $what");
+			$node->safe_psql('postgres', 'DROP SERVER fine');
+		}
+		like(error_of("CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts $value, sentinel_service 'm')"),
+			qr/^ERROR:  HV024: invalid value for option "sentinel_hosts"/, "sentinel_hosts, by a superuser: $what");
+	}
+	like(error_of("CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'h,h:1,$socket', sentinel_service 'm')"),
+		qr/^ERROR:  HV024: invalid value for option "sentinel_hosts"/, 'a socket at the end of a list');
+	like(error_of(qq{CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'h', sentinel_service E'm$_')}),
+		qr/^ERROR:  HV024: invalid value for option "sentinel_service"/, 'a name of a master with a control character') for '\\n', '\\r\\nx', '\\x1b[m';
+	like(error_of('CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (host \'/' . 'x' x 120 . q{')}),
+		qr/^ERROR:  HV024: .*\nHINT:  The path of the socket is too long\./, 'a path that is too long, by a superuser');
+	is(visits(), $visits, 'nobody was at the socket');
+};
+
+subtest 'hosts that are good' => sub {
+	for my $host ('localhost', '127.0.0.1', '::1', 'fe80::1%eth0', 'a-b.c_d.example.com.', 'redis_1', 'x' x 253, '/run/a b/redis.sock')
+	{
+		is(error_of("CREATE SERVER good FOREIGN DATA WRAPPER redis_export OPTIONS (host '$host'); DROP SERVER good"), '', $host);
+	}
+};
+
+subtest 'a URL, and a port behind the host' => sub {
+	for my $url ('redis://h:1/0', 'rediss://app:sesame@h:1/0', 'unix:///run/redis.sock')
+	{
+		my $error = error_of("CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (host '$url')");
+		like($error, qr/^ERROR:  HV024: invalid value for option "host": it is a URL\nHINT:  Give host, port and db as options of their own, tls 'true' for rediss, and username and password in a user mapping\.$/m, $url);
+		unlike($error, qr/sesame/, 'without what is secret');
+	}
+	like(error_of(q{CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (host 'h:6379')}),
+		qr/^ERROR:  HV024: .*"h:6379"\nHINT:  .*a host alone/, 'h:6379');
+	like(error_of(q{CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'redis://h:1', sentinel_service 'm')}),
+		qr/^ERROR:  HV024: invalid value for option "sentinel_hosts": it is a URL/, 'for sentinels');
+};
+
+# A server that was made before there was a check, or by who may write catalogs.
+subtest 'what is in the catalog already' => sub {
+	my $visits = visits();
+	$node->safe_psql('postgres', q{
+		CREATE SERVER old FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'h', sentinel_service 'm'); GRANT USAGE ON FOREIGN SERVER old TO low});
+	for my $hosts ($socket, "127.0.0.1:1,$socket")
+	{
+		$node->safe_psql('postgres', qq{UPDATE pg_foreign_server SET srvoptions = ARRAY['sentinel_hosts=$hosts', 'sentinel_service=m'] WHERE srvname = 'old'});
+		like(as_low(q{SELECT redis_command('old', 'PING')}), qr/^ERROR:  HV024: .*the option "sentinel_hosts" is not valid/, 'a command: nobody goes to a socket');
+		like(error_of(rows(3, server => q{'old'}, retry_timeout => q{'0 s'})), qr/^ERROR:  HV024: .*the option "sentinel_hosts" is not valid/, 'nor an export');
+	}
+	$node->safe_psql('postgres', qq{UPDATE pg_foreign_server SET srvoptions = ARRAY[E'host=127.0.0.1\nx'] WHERE srvname = 'old'});
+	like(error_of(q{SELECT redis_command('old', 'PING')}), qr/^ERROR:  HV024: could not connect to Redis server "old": "127\.0\.0\.1\\x0ax" is not a valid host\nDETAIL:  It is a host name, an address/, 'a host that is none');
+	like(error_of(rows(3, server => q{'old'})), qr/^ERROR:  HV024: could not connect to Redis server "old"/, 'an export says so at once');
+	is(visits(), $visits, 'nobody was at the socket');
+	$node->safe_psql('postgres', 'DROP SERVER old');
+};
+
+# What a superuser has set stays as it is for the owner, who may not change anything beside it.
+subtest 'a socket of a superuser, in the hands of an ordinary owner' => sub {
+	$node->safe_psql('postgres', qq{CREATE SERVER given FOREIGN DATA WRAPPER redis_export OPTIONS (host '$socket'); ALTER SERVER given OWNER TO low});
+	is(as_low(q{SELECT redis_command('given', 'PING')}), '', 'it is used');
+	like(as_low("ALTER SERVER given OPTIONS ($_)"), qr/^ERROR:  42501: permission denied to set option "host" to the path of a socket/, "and not altered: $_")
+		for q{ADD db '1'}, q{SET host '/other'}, q{ADD client_name 'x'};
+	is(as_low(q{ALTER SERVER given OPTIONS (SET host '127.0.0.1')}), '', 'but for another host');
+	$node->safe_psql('postgres', 'DROP SERVER given');
+};
+
+# Bytes as a bulk string, and a node's map that names this host for all slots.
+sub bulk { my ($bytes) = @_; return '$' . length($bytes) . "\r\n$bytes" }
+sub map_of { my ($host, $port) = @_; return "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n" . bulk($host) . "\r\n:$port" }
+
+subtest 'what a sentinel tells' => sub {
+	my $visits = visits();
+	for my $host ($socket, '@redis', '', "127.0.0.1\n", '127.0.0.1 x', "127.0.0.1\0x", 'x' x 300)
+	{
+		my $fake = RedisExport::Fake->new(sub { return "*2\r\n" . bulk($host) . "\r\n" . bulk(6379) });
+		my $name = 's' . ++$count;
+		$node->safe_psql('postgres', "CREATE SERVER $name FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts '127.0.0.1:" . $fake->port . q{', sentinel_service 'm')});
+		my $shown = $host =~ s/[^ -~]/?/gr;
+		like(error_of("SELECT redis_command('$name', 'PING')"), qr/^ERROR:  08P01: the sentinel .* gave no address that can be read/, "a command: \"$shown\"");
+		like(error_of(rows(3, server => "'$name'", retry_timeout => q{'0 s'})), qr/^ERROR:  08P01: .*the sentinel .* gave no address that can be read/, 'an export');
+		$fake->stop;
+	}
+	is(visits(), $visits, 'nobody was at the socket');
+};
+
+subtest 'what a node of a cluster tells' => sub {
+	my $visits = visits();
+	for my $host ($socket, '@redis', "127.0.0.1\n", '127.0.0.1 x', "127.0.0.1\0x", 'x' x 300)
+	{
+		my $shown = $host =~ s/[^ -~]/?/gr;
+		my $fake = RedisExport::Fake->new(sub { return $_[2] eq 'CLUSTER' ? map_of($host, 6379) : '+OK' });
+		my $name = server($fake, cluster => 'true');
+		like(error_of(rows(3, server => "'$name'")), qr/^ERROR:  08P01: .*Redis gave no map of its cluster that can be read/, "the map, an export: \"$shown\"");
+		like(error_of("SELECT redis_scan('$name')"), qr/^ERROR:  08P01: Redis gave no map of its cluster that can be read/, 'the map, a scan');
+		$fake->stop;
+		next if $host =~ /[\n\0]/;
+
+		for my $word ('MOVED', 'ASK')
+		{
+			$fake = RedisExport::Fake->new(sub {
+				my ($self, $client, @words) = @_;
+				return map_of('127.0.0.1', $client->{socket}->sockport) if $words[0] eq 'CLUSTER';
+				return "-$word 1 $host:6379";
+			});
+			$name = server($fake, cluster => 'true');
+			like(error_of(rows(3, server => "'$name'", retry_timeout => q{'0.3 s'})), qr/^ERROR:  0A000: gave up .*: Redis answered: $word 1 /, "$word, an export");
+			like(error_of("SELECT redis_command('$name', 'GET', 'k')"), qr/^ERROR:  0A000: Redis answered: $word 1 /, "$word, a command");
+			$fake->stop;
+		}
+	}
+	is(visits(), $visits, 'nobody was at the socket');
+};
+
+# It tells no address of itself, which is then the one that was asked; through a socket there is none.
+subtest 'a cluster through a socket' => sub {
+	my $lone = RedisExport::Cluster->new(masters => 1);
+	my ($one) = $lone->nodes;
+	my $name = server($one, host => $one->socket, cluster => 'true');
+	$lone->raw($one)->command('CONFIG', 'SET', 'cluster-announce-ip', '127.0.0.1');
+	is(error_of(hash_sql('SELECT i AS id FROM generate_series(1, 20) AS i', 'k:#{id}', server => "'$name'")), '', 'its node has an address');
+	is($lone->dbsize, 20, 'all keys are there');
+	$lone->raw($one)->command('CONFIG', 'SET', 'cluster-preferred-endpoint-type', 'unknown-endpoint');
+	like(error_of(hash_sql('SELECT 1 AS id', 'k:#{id}', server => "'$name'")), qr/^ERROR:  08P01: .*no map of its cluster that can be read/, 'its node tells none');
+	$_->stop for $lone->nodes;
+};
+
 # ---- What breaks a connection ----------------------------------------------------------------------------------------
 
 subtest 'a row that is more than maxmemory-clients' => sub {

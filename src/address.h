@@ -1,0 +1,38 @@
+/*-------------------------------------------------------------------------
+ *
+ * address.h
+ *	  Where a Redis is, and who has said so.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_ADDRESS_H
+#define REDIS_EXPORT_ADDRESS_H
+
+/* For a host's name, of which DNS allows 253 characters, with a zero. */
+#define REXP_HOST_SIZE 256
+
+/* Who has said it.  Only the option "host" may name a Unix socket. */
+typedef enum RexpAddressSource
+{
+	REXP_ADDRESS_BY_CLUSTER,	/* its map, or a node that sends us on */
+	REXP_ADDRESS_BY_SENTINEL,
+	REXP_ADDRESS_BY_SENTINEL_HOSTS, /* that option */
+	REXP_ADDRESS_BY_HOST		/* that option */
+} RexpAddressSource;
+
+typedef struct RexpAddress
+{
+	RexpAddressSource source;
+	int			port;
+	char		host[REXP_HOST_SIZE];	/* name, address, or path of a socket */
+} RexpAddress;
+
+extern const char *rexp_host_fault(const char *host, bool may_be_socket);
+extern bool rexp_address_is_socket(const RexpAddress *address);
+extern const char *rexp_address_fault(const RexpAddress *address);
+extern void rexp_address_of_option(RexpAddress *address, const char *host, int port);
+extern bool rexp_address_told(RexpAddress *address, RexpAddressSource source,
+							  const char *host, size_t len, int64 port);
+extern bool rexp_address_listed(RexpAddress *address, const char **at, int default_port);
+
+#endif							/* REDIS_EXPORT_ADDRESS_H */
