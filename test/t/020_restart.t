@@ -113,9 +113,9 @@ subtest 'never there' => sub {
 };
 
 subtest 'no such host' => sub {
-	add_server($node, $redis, name => 'nowhere', host => 'no such host');
+	add_server($node, $redis, name => 'nowhere', host => 'nowhere..invalid');
 	my $error = sql_error($node, rows(500, server => q{'nowhere'}), verbose => 1);
-	like($error, qr/^ERROR:  08001: could not find the address of Redis server "nowhere", host "no such host": /m, 'an error at once');
+	like($error, qr/^ERROR:  08001: could not find the address of Redis server "nowhere", host "nowhere..invalid": /m, 'an error at once');
 	is(job($node)->{state}, 'failed', 'the job has failed');
 };
 

@@ -133,6 +133,14 @@ subtest 'key templates' => sub {
 	unharmed();
 };
 
+# A path of a socket, or a name or an address without its port.
+sub host_is_good
+{
+	my ($host) = @_;
+	return length $host < 108 && $host !~ /[\0-\x1f\x7f]/ if $host =~ m{^/};
+	return length $host <= 253 && $host =~ /^[-A-Za-z0-9_.:%]+\z/ && $host !~ /^[^:]*:[^:]*\z/;
+}
+
 subtest 'options' => sub {
 	my %range = (port => [ 1, 65535 ], db => [ 0, 1_000_000 ], connect_timeout => [ 0.1, 86400 ], timeout => [ 0.1, 86400 ]);
 	my @names = (sort(keys %range), qw(host client_name password username));
@@ -169,7 +177,7 @@ subtest 'options' => sub {
 		{
 			my $known = $mapping ? $name =~ /^(?:username|password)\z/ : $range{$name} || $name =~ /^(?:host|client_name)\z/;
 			my $value = $options->{$name};
-			$bad = 1 if !$known || ($name eq 'host' && $value eq '') || ($name eq 'client_name' && $value =~ /[^!-~]/);
+			$bad = 1 if !$known || ($name eq 'host' && !host_is_good(encode_utf8($value))) || ($name eq 'client_name' && $value =~ /[^!-~]/);
 			next unless $known && $range{$name};
 			$bad = 1 if $value =~ /e-\d{3}/;    # too small for a number
 			my $number = $value =~ /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?\z/ai ? $value + 0 : undef;

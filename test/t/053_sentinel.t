@@ -129,7 +129,7 @@ subtest 'one after the other is asked' => sub {
 	my $ignorant = fake_sentinel('*-1');
 	my $confused = fake_sentinel('+OK');
 	my @bad = ([ $closed, 'there is none' ], [ $hangs_up, 'one hangs up' ], [ $silent, 'one is silent' ], [ $starts, 'one is silent when asked' ],
-		[ 'nowhere.invalid:26379', 'its name is unknown' ], [ $ignorant, 'one does not know the master' ], [ $confused, 'one talks nonsense' ]);
+		[ 'nowhere..invalid:26379', 'its name is unknown' ], [ $ignorant, 'one does not know the master' ], [ $confused, 'one talks nonsense' ]);
 	for (@bad)
 	{
 		my ($bad, $name) = @$_;
@@ -163,7 +163,7 @@ subtest 'none answers' => sub {
 	$text = qr/"$silent_server".* at "127\.0\.0\.1", port @{[ $silent->port ]}: .*no answer for 0\.3 seconds/;
 	like(command_error($silent_server), qr/^ERROR:  08006: .*$text/, 'the same for one that is silent');
 	like(export_error($silent_server, retry_timeout => q{'0.5 s'}), qr/^ERROR:  08006: gave up after .*: .*$text/, 'and an export');
-	refuses(server([ 'no such host', 'no such host either:1' ], 'main'), qr/^ERROR:  08001: could not find the address of .*host "no such host either"/, 'no name is known');
+	refuses(server([ 'nowhere..invalid', 'elsewhere..invalid:1' ], 'main'), qr/^ERROR:  08001: could not find the address of .*host "elsewhere..invalid"/, 'no name is known');
 
 	# not there at the start, and later is
 	my $late = RedisExport::Sentinel->new;
