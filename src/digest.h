@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * digest.h
- *	  Values of Redis in sixteen bytes each, to be compared.
+ *	  Values of Redis in few bytes each, to be compared.
  *
  *-------------------------------------------------------------------------
  */
@@ -15,7 +15,8 @@ typedef struct RexpDigest
 	uint64		halves[2];
 } RexpDigest;
 
-extern RexpDigest rexp_digest_json(const char *json, size_t len);
+extern bytea *rexp_digest_json(const char *json, size_t len);
+extern bool rexp_digest_json_equal(const bytea *a, const bytea *b);
 extern RexpDigest rexp_digest_bytes(const char *bytes, size_t len);
 extern void rexp_digest_add(RexpDigest *sum, const RexpDigest *digest);
 

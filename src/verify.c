@@ -5,8 +5,8 @@
  *
  * Both sides come in the order of their keys, and are compared as they come: the
  * rows of the query, encoded as an export does it and sorted, and what Redis holds
- * (scan.c).  Of each value there is a digest (digest.c), so that memory and disk
- * hold no documents; the sorts take work_mem and spill to disk.
+ * (scan.c).  Of each value there is a digest (digest.c), so that memory and disk hold
+ * no more of documents than their doubles; the sorts take work_mem and spill to disk.
  *
  * The query runs in the caller's own session, fenced in as in a worker, and in a
  * subtransaction that is then rolled back.
@@ -197,7 +197,7 @@ put_row(Verify *verify, const RexpBlock *block)
 	TupleTableSlot *slot = verify->in;
 	size_t		nwords = 0;
 	const char *at = find_write(verify, &nwords);
-	RexpDigest	digest;
+	bytea	   *digest = NULL;
 	bytea	   *fields = NULL;
 	ResourceOwner portal_owner = CurrentResourceOwner;
 
@@ -208,7 +208,11 @@ put_row(Verify *verify, const RexpBlock *block)
 
 		(void) take_word(&at, &len);	/* the key */
 		if (verify->job->encoding.kind == REXP_EXPORT_HASH)
-			digest = digest_fields(at, nwords - 2, &fields);
+		{
+			RexpDigest	sum = digest_fields(at, nwords - 2, &fields);
+
+			digest = bytes_of(&sum, sizeof(sum));
+		}
 		else
 		{
 			(void) take_word(&at, &len);	/* the path */
@@ -220,10 +224,10 @@ put_row(Verify *verify, const RexpBlock *block)
 		PointerGetDatum(bytes_of(verify->out.data + block->key_start, block->key_len));
 	slot->tts_values[ROW_NUMBER - 1] = Int64GetDatum(verify->row);
 	slot->tts_isnull[ROW_KEY - 1] = slot->tts_isnull[ROW_NUMBER - 1] = false;
-	slot->tts_isnull[ROW_DIGEST - 1] = at == NULL;
+	slot->tts_isnull[ROW_DIGEST - 1] = digest == NULL;
 	slot->tts_isnull[ROW_FIELDS - 1] = fields == NULL;
-	if (at != NULL)
-		slot->tts_values[ROW_DIGEST - 1] = PointerGetDatum(bytes_of(&digest, sizeof(digest)));
+	if (digest != NULL)
+		slot->tts_values[ROW_DIGEST - 1] = PointerGetDatum(digest);
 	if (fields != NULL)
 		slot->tts_values[ROW_FIELDS - 1] = PointerGetDatum(fields);
 	ExecStoreVirtualTuple(slot);
@@ -386,17 +390,13 @@ static bool
 same_value(Verify *verify, const redisReply *reply)
 {
 	const bytea *expected = slot_bytea(verify->current, ROW_DIGEST);
-	RexpDigest	digest;
-	RexpDigest	theirs;
 
 	if (expected == NULL)
 		return false;
 	if (verify->job->encoding.kind == REXP_EXPORT_HASH)
 		return same_fields(expected, slot_bytea(verify->current, ROW_FIELDS), reply,
 						   verify->job->encoding.replace);
-	memcpy(&digest, VARDATA_ANY(expected), sizeof(digest));
-	theirs = rexp_digest_json(reply->str, reply->len);
-	return rexp_digest_equal(&digest, &theirs);
+	return rexp_digest_json_equal(expected, rexp_digest_json(reply->str, reply->len));
 }
 
 /* Is there a value at all?  A key may be gone since it was found. */

@@ -116,4 +116,95 @@ subtest 'extra keys, where a column can write anything' => sub {
 	is_deeply(ends('p:', extra(q{SELECT 'x'::text AS t, 2 AS id WHERE false}, 'p:#{t}:#{id}')), [ sort 'a:1', 'a:b:-1', ':1' ], 'without rows the same');
 };
 
+# ---- Numbers ---------------------------------------------------------------------------------------------------------
+
+# Of each kind so many; VERIFY_NUMBERS=1000000 takes some minutes.
+my $numbers = $ENV{VERIFY_NUMBERS} // 20_000;
+
+# What is told of documents or hashes: expected, missing, different, extra.
+sub verified
+{
+	my ($query, $template, $more) = @_;
+	return sql("SELECT expected, missing, different, extra FROM redis_export_verify(\$q\$$query\$q\$, '$template'" . ($more // '') . ')');
+}
+
+# A hundred in each document.
+my %kinds = (
+	'latitude and longitude' => 'random() * 360 - 180',
+	'parts of a vector' => 'random() * 2 - 1',
+	'real' => '(random() * 2 - 1)::real',
+	'numeric of 20 digits' => q{((random() * 8e9 + 1e9)::bigint || lpad((random() * 9e9)::bigint::text, 10, '0'))::numeric},
+	'numeric with a fraction' => q{((random() * 1e6)::bigint || '.' || lpad((random() * 9e18)::bigint::text, 19, '0'))::numeric},
+	'numeric of any size' => q{((random() * 9e18)::bigint || 'e' || (random() * 580 - 300)::int)::numeric},
+	'float8 between 1e15 and 1e16' => '1e15 + random() * 9e15',
+	'numeric like 1725951662616140000.0' => q{((1e18 + random() * 8e18)::bigint || '.0')::numeric},
+	'the ends of bigint' => '(CASE WHEN random() < 0.5 THEN 1 ELSE -1 END) * (9223372036854775807 - (random() * 5000)::bigint)',
+	'beyond bigint' => '18446744073709551615 + 2500 - (random() * 5000)::bigint::numeric',
+	'float8 of any bits' => undef);
+
+# Any bits that are a finite number, as a table "bits".
+sub make_bits
+{
+	my ($count) = @_;
+	my @lines;
+	while (@lines < $count)
+	{
+		my $number = unpack 'd', pack 'L2', int rand 2**32, int rand 2**32;
+		push @lines, sprintf '%.17g', $number if $number - $number == 0;
+	}
+	sql(join "\n", 'CREATE TABLE bits (number bigserial, value float8);', 'COPY bits (value) FROM STDIN;', @lines, '\.', '');
+	return;
+}
+
+make_bits($numbers);
+for my $kind (sort keys %kinds)
+{
+	subtest "$numbers of $kind" => sub {
+		$redis->cli('FLUSHALL');
+		my $from = defined $kinds{$kind} ? "generate_series(1, $numbers) AS number" : 'bits';
+		my $value = $kinds{$kind} // 'value';
+		sql("CREATE TABLE numbers AS SELECT number / 100 AS id, array_agg($value) AS v FROM $from GROUP BY 1");
+		my $rows = sql('SELECT count(*) FROM numbers');
+		is(sql("SELECT rows_written FROM redis_json_export('SELECT * FROM numbers', 'n:#{id}')"), $rows, 'written');
+		is(verified('SELECT * FROM numbers', 'n:#{id}'), "$rows|0|0|0", 'none is different');
+		sql('DROP TABLE numbers');
+	};
+}
+
+subtest 'vectors of 768 float8' => sub {
+	$redis->cli('FLUSHALL');
+	my $rows = int($numbers / 768) + 1;
+	sql("CREATE TABLE vectors AS SELECT n / 768 AS id, array_agg(random() * 2 - 1) AS v FROM generate_series(0, $rows * 768 - 1) AS n GROUP BY 1");
+	sql(q{SELECT redis_json_export('SELECT * FROM vectors', 'n:#{id}')});
+	is(verified('SELECT * FROM vectors', 'n:#{id}'), "$rows|0|0|0", 'none is different');
+	sql('UPDATE vectors SET v[500] = v[500] + 1e-9 WHERE id = 3');
+	is(verified('SELECT * FROM vectors', 'n:#{id}'), "$rows|0|1|0", 'but one of them that was changed');
+};
+
+# What was written, and what the row is now.
+my @pairs = (
+	[ '9200000000000000001', '9200000000000000002' ], [ '18446744073709551615', '18446744073709551614' ], [ '9223372036854775807', '9223372036854775806' ],
+	[ '-9223372036854775808', '-9223372036854775807' ], [ '9223372036854775807', '-9223372036854775808' ], [ '0.1', '0.1000001' ], [ '0.1', '0.10000000000001' ],
+	[ '1e300', '1e301' ], [ '1', '-1' ], [ '0.5', '-0.5' ], [ '5e-324', '1e-300' ], [ '1', '"1"' ], [ '1', '"i1"' ], [ '0.5', '"d0"' ], [ '"a"', '"b"' ], [ '"\u0000"', '"\uffff"' ], [ '"a\u0000"', '"a"' ],
+	[ '"\ud83d\ude00"', '"\ud83d\ude01"' ], [ '"\n"', '"n"' ], [ '"\\\\n"', '"\n"' ], [ '""', 'null' ], [ 'true', 'false' ], [ '[]', '{}' ], [ '[1,2]', '[2,1]' ], [ '[0.5,1.5]', '[1.5,0.5]' ],
+	[ '[0.5,[1.5]]', '[[0.5],1.5]' ], [ '{"a":0.5,"b":1.5}', '{"a":1.5,"b":0.5}' ], [ '{"a":1}', '{"b":1}' ], [ '{"a":1,"a":2}', '{"a":1}' ]);
+my @same = (
+	[ '{"a":0.5,"b":1.5}', '{"b":1.5,"a":0.5}' ], [ '{"a":0.5,"a":1.5}', '{"a":1.5}' ], [ '1e2', '100.0' ], [ '1E2', '1.0e+2' ], [ '-0', '-0.0' ], [ '"\u00e9\ud83d\ude00\/"', '"é😀/"' ], [ ' [ 1 , 2 ] ', '[1,2]' ],
+	[ '12345678901234567890123', '12345678901234567890124' ], [ '0.1', '0.10000000000000001' ], [ '-0.0', '0.0' ]);
+
+subtest 'what is different, and what is the same' => sub {
+	$redis->cli('FLUSHALL');
+	my $table = sub {
+		my ($side) = @_;
+		my $id = 0;
+		return 'SELECT * FROM (VALUES ' . join(', ', map { '(' . ++$id . ", \$j\$$_->[$side]\$j\$::json)" } @pairs, @same) . ') AS _ (id, doc)';
+	};
+	my $export = $table->(0);
+	is(sql("SELECT rows_written FROM redis_json_export(\$q\$$export\$q\$, 'p:#{id}')"), @pairs + @same, 'written');
+	my $now = $table->(1);
+	is(verified($export, 'p:#{id}'), @pairs + @same . '|0|0|0', 'as they were');
+	my $keys = sql("SELECT array_to_string(different_keys, ' ') FROM redis_export_verify(\$q\$$now\$q\$, 'p:#{id}', examples => 1000)");
+	is($keys, join(' ', sort map { "p:$_" } 1 .. @pairs), 'what is told');
+};
+
 done_testing;
