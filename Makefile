@@ -54,6 +54,7 @@ OBJS = \
 	src/template.o \
 	src/text.o \
 	src/tls.o \
+	src/unknown.o \
 	src/value.o \
 	src/vector.o \
 	src/verb.o \

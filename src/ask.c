@@ -131,9 +131,13 @@ ask_there(RexpPipeline *p, RexpLane *from, const char *where, const RexpBuffer *
 /*
  * ask_once
  *	  One attempt to have a command answered.  NULL if it was not.
+ *
+ * An error that no rule knows is asked about once more, after a pause: *puzzled is
+ * whether that has been.
  */
 static redisReply *
-ask_once(RexpPipeline *p, RexpLane *lane, const RexpBuffer *request, const char *failing)
+ask_once(RexpPipeline *p, RexpLane *lane, const RexpBuffer *request, const char *failing,
+		 bool *puzzled)
 {
 	RexpError	error;
 	RexpAnswer	answer;
@@ -146,7 +150,9 @@ ask_once(RexpPipeline *p, RexpLane *lane, const RexpBuffer *request, const char 
 		answer = rexp_lane_judge_error(lane, reply->str, reply->len, &error);
 	else
 		answer = REXP_ANSWER_DONE;
-	if (answer == REXP_ANSWER_DONE || answer == REXP_ANSWER_ROW ||
+	lane->pause = answer == REXP_ANSWER_UNKNOWN && !*puzzled;
+	*puzzled |= lane->pause;
+	if (answer == REXP_ANSWER_DONE || (rexp_answer_is_own(answer) && !lane->pause) ||
 		(answer == REXP_ANSWER_FATAL && reply != NULL && failing == NULL))
 		return reply;
 
@@ -186,6 +192,7 @@ rexp_pipeline_ask(RexpPipeline *p, const RexpBuffer *request, const char *key,
 	redisReply *reply = NULL;
 	RexpError	error;
 	RexpLane   *lane;
+	bool		puzzled = false;
 	int			at = -1;
 
 	p->traffic.asking = true;
@@ -206,7 +213,7 @@ rexp_pipeline_ask(RexpPipeline *p, const RexpBuffer *request, const char *key,
 		if (lane->flow != REXP_FLOW_OPEN)
 			(void) rexp_pipeline_step(p, true);
 		else
-			reply = ask_once(p, lane, request, failing);
+			reply = ask_once(p, lane, request, failing, &puzzled);
 		if (reply != NULL)
 		{
 			lane->waiting_since = p->attended_at = GetCurrentTimestamp();

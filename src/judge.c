@@ -5,8 +5,8 @@
  *
  * Errors are looked up in answer.c, and then mean something else in a cluster than
  * without one; other answers mean what the command says that they answer: a write,
- * an expiry, a check, a digest, or a question to the replicas.  What is done about it
- * is decided in lane.c.
+ * an expiry, a check, a digest, or a question to the replicas.  An error that no rule
+ * knows stays one here (unknown.c).  What is done about it is decided in lane.c.
  *
  *-------------------------------------------------------------------------
  */
@@ -86,7 +86,7 @@ judge_digest(RexpLane *lane, const RexpReply *reply, RexpError *error)
 
 	if (reply->type == REXP_REPLY_ERROR)
 		answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
-	return answer == REXP_ANSWER_ROW ? REXP_ANSWER_DONE : answer;
+	return rexp_answer_is_own(answer) ? REXP_ANSWER_DONE : answer;
 }
 
 /* Do as many replicas have what the master has as shall? */
@@ -102,7 +102,7 @@ judge_replicas(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
 		RexpAnswer	answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
 
 		/* it is no row's fault: a replica, say, takes no WAIT */
-		return answer == REXP_ANSWER_ROW ? REXP_ANSWER_RECONNECT : answer;
+		return rexp_answer_is_own(answer) ? REXP_ANSWER_RECONNECT : answer;
 	}
 	if (reply->type == REXP_REPLY_INTEGER &&
 		reply->integer < lane->traffic->options.wait_replicas)

@@ -211,7 +211,7 @@ begin_drain(RexpLane *lane, const RexpError *why, RexpAnswer answer)
 		return;
 	if (lane->flow == REXP_FLOW_OPEN)
 	{
-		lane->reconnect = lane->moved = false;
+		lane->reconnect = lane->moved = lane->pause = false;
 		lane->at_once = true;
 	}
 	/* what is to be waited for is what is told */
@@ -219,6 +219,7 @@ begin_drain(RexpLane *lane, const RexpError *why, RexpAnswer answer)
 		lane->why = *why;
 	lane->at_once &= answer == REXP_ANSWER_AGAIN;
 	lane->reconnect |= answer == REXP_ANSWER_RECONNECT;
+	lane->pause |= answer == REXP_ANSWER_UNKNOWN;
 	lane->flow = REXP_FLOW_DRAIN;
 }
 
@@ -227,7 +228,9 @@ begin_backoff(RexpLane *lane)
 {
 	lane->moved = false;
 	lane->delay = lane->delay == 0 ? BACKOFF_FIRST : Min(lane->delay * 2, BACKOFF_MOST);
-	lane->resume_at = GetCurrentTimestamp() + (int64) lane->delay * 1000;
+	lane->resume_at = GetCurrentTimestamp() +
+		(int64) Max(lane->delay, lane->pause ? REXP_UNKNOWN_PAUSE : 0) * 1000;
+	lane->pause = false;
 	lane->flow = REXP_FLOW_BACKOFF;
 	publish_retrying(lane, true);
 	publish(lane);
@@ -409,6 +412,30 @@ refuse(RexpLane *lane, const RexpFlight *flight, RexpRow *row, RexpAnswer answer
 }
 
 /*
+ * look_into
+ *	  An answer that no rule knows: has the row failed, or the job, or is the row to
+ *	  be sent again, first and alone?  When it all ends, nothing is.
+ */
+static RexpAnswer
+look_into(RexpLane *lane, const RexpFlight *flight, RexpRow *row, RexpError *error)
+{
+	bool		may_repeat = flight->kind != REXP_FLIGHT_WRITES ||
+		lane->traffic->options.verb.repeatable;
+	RexpAnswer	answer;
+
+	if (lane->flow == REXP_FLOW_STOP)
+		return REXP_ANSWER_UNKNOWN;
+	answer = rexp_unknown_judge(&lane->unknown, flight->kind, row->number, row->puzzled,
+								may_repeat, error);
+	if (answer == REXP_ANSWER_UNKNOWN && lane->flow == REXP_FLOW_OPEN)
+	{
+		row->puzzled = true;
+		lane->unknown.passed = false;
+	}
+	return answer;
+}
+
+/*
  * redirected
  *	  The key is elsewhere: for good (MOVED), or already (ASK), while its slot is on
  *	  its way.
@@ -468,11 +495,20 @@ take_reply(RexpLane *lane, const RexpReply *reply)
 	lane->window.outstanding--;
 	if (row == NULL)
 		flight.batch->wait = REXP_WAIT_NONE;
+	if (answer == REXP_ANSWER_UNKNOWN)
+		answer = look_into(lane, &flight, row, &error);
 	switch (answer)
 	{
 		case REXP_ANSWER_DONE:
 			if (row != NULL)
+			{
+				if (lane->unknown.active && lane->unknown.kind == (int) flight.kind)
+				{
+					rexp_unknown_went_well(&lane->unknown, row->puzzled);
+					row->puzzled = false;
+				}
 				row_went_well(lane, &flight, row);
+			}
 			else
 				replicas_went_well(lane, flight.batch);
 			break;

@@ -12,6 +12,7 @@
 #include "link.h"
 #include "nodes/pg_list.h"
 #include "pipeline.h"
+#include "unknown.h"
 #include "window.h"
 
 typedef enum RexpFlow
@@ -72,7 +73,9 @@ struct RexpLane
 								 * none so far */
 	RexpAnswer	block_answer;	/* what that error calls for */
 	char		block_text[320];	/* and its first words */
+	RexpUnknown unknown;		/* answers that no rule knows */
 	bool		reconnect;		/* after DRAIN */
+	bool		pause;			/* after DRAIN, for such an answer */
 	bool		moved;			/* a slot has: no back-off after DRAIN */
 	bool		at_once;		/* there is nothing to be waited for: the same */
 	bool		alone;			/* one block at a time, until one goes well */

@@ -962,7 +962,7 @@ handshake(RexpLink *link, RexpError *error)
 			call(link, 2, without, error);
 		if (answer != REXP_ANSWER_DONE)
 		{
-			if (answer == REXP_ANSWER_ROW)
+			if (rexp_answer_is_own(answer))
 				rexp_error_hint(error, "See the username and password of the user mapping.");
 			return answer;
 		}
@@ -975,7 +975,7 @@ handshake(RexpLink *link, RexpError *error)
 		answer = call(link, 2, words, error);
 		if (answer != REXP_ANSWER_DONE)
 		{
-			if (answer == REXP_ANSWER_ROW)
+			if (rexp_answer_is_own(answer))
 				rexp_error_hint(error, "See the option \"db\" of the foreign server.");
 			return answer;
 		}

@@ -783,6 +783,7 @@ rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch, RexpRow *r
 	new->in_doubt = row->in_doubt;
 	new->losses = row->losses;
 	new->misses = row->misses;
+	new->puzzled = row->puzzled;
 	new->hops = (uint8) Min(row->hops + asking, 250);
 	new->echo = row->echo;
 	new->tried = row->tried;

@@ -57,6 +57,8 @@ typedef struct RexpRow
 	bool		tried;			/* its write was sent once */
 	uint8		losses;			/* of the connection, while it was first */
 	uint8		misses;			/* its expiry has not found its key */
+	bool		puzzled;		/* it is sent again, since it got an answer that no
+								 * rule knows */
 	uint8		hops;			/* from node to node by ASK */
 	bool		deletes;		/* no row of the query, but a key to be deleted */
 	bool		counted;		/* in rows_written */

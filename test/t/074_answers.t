@@ -1,0 +1,151 @@
+# Error replies that no rule knows, of proxies and managed services above all: what is one row's fault, and what is the state of the server? And
+# what else answers must not do to a job: a command that Redis lacks, a key that the user may not touch, data that is flushed meanwhile.
+use strict;
+use warnings;
+use RedisExport::Test;
+use RedisExport::Fake;
+use RedisExport::Jobs qw(next_job until_written);
+use RedisExport::Rows;
+
+my $redis = RedisExport::Redis->new;
+my $node = new_node($redis, conf => 'redis_export.notice_interval = 0');
+my $session = session($node);
+
+# A fake whose sub is asked with each command's words, what it holds and what it counts; the server's name as SQL.
+my $fakes = 0;
+sub fake
+{
+	my ($sub, @options) = @_;
+	my $fake = RedisExport::Fake->new(@options, (@options ? 'all' : 'data') => $sub);
+	my $name = 'fake_' . ++$fakes;
+	add_server($node, $fake, name => $name);
+	return ($fake, "'$name'");
+}
+
+# Which rows a fake has been sent, in order.
+sub sent
+{
+	my ($fake, $name) = @_;
+	return map { $_->{words}[1] =~ s/^k://r } $fake->commands($name // 'JSON.SET');
+}
+
+sub failures
+{
+	return $node->safe_psql('postgres',
+		'SELECT row_number, message FROM redis_export_failures((SELECT max(job) FROM redis_export_progress))');
+}
+
+for my $text ('upstream failure', 'no upstream host', 'ERR Connection timed out', 'ERR the backend is being switched')
+{
+	subtest "$text, for a second" => sub {
+		my ($fake, $server) = fake(sub {
+			my ($fake, $client, $name, $key) = @_;
+			$fake->{since} //= time if $key eq 'k:300';
+			return "-$text" if defined $fake->{since} && time - $fake->{since} < 1;
+			return '+OK';
+		});
+		my ($out, $err) = $session->send(rows(2000, server => $server, on_error => q{'ignore'}, batch => 100))->wait;
+		job_ended($node, 'done', rows_written => 2000, rows_failed => 0, reconnects => 0);
+		like($err, qr/tries again: Redis answered: $text$/m, 'the caller is told');
+		my %last = map { $_->{words}[1] => $_->{reply} } $fake->commands('JSON.SET');
+		is(scalar(grep { $_ eq '+OK' } values %last), 2000, 'the last word on each row is that it is written');
+	};
+}
+
+subtest 'a quota that is used up' => sub {
+	for my $on_error ('stop', 'ignore')
+	{
+		for my $text ('ERR max daily request limit exceeded. Limit: 10000, Usage: 10000', 'ERR this plan is at its end (no 4711)')
+		{
+			my ($fake, $server) = fake(sub { my ($fake, $client, $name, $key) = @_; return $key =~ /(\d+)/ && $1 <= 300 ? '+OK' : "-$text" });
+			my $error = sql_error($node, rows(5000, server => $server, on_error => "'$on_error'"), verbose => 1);
+			like($error, qr/^ERROR:  (?:53400|38000): Redis answered: \Q$text\E$/m, "$on_error: the job fails with that text");
+			like($error, $text =~ /daily/ ? qr/HINT:  It is a limit of the service/ : qr/DETAIL:  \d+ rows in succession got such an answer.*HINT:  It seems to be the state of Redis/s, 'and says why');
+			my $job = job_ended($node, 'failed', rows_written => 300);
+			cmp_ok($job->{rows_failed}, '<', 10, 'and few rows do, if any');
+			cmp_ok(scalar(sent($fake)), '<', 2500, 'the rest is not sent in vain');
+		}
+	}
+};
+
+subtest 'one row with an error of its own' => sub {
+	my ($fake, $server) = fake(sub { return $_[3] eq 'k:700' ? '-MOD no such color' : '+OK' });
+	$session->send(rows(3000, server => $server, on_error => q{'ignore'}))->wait;
+	job_ended($node, 'done', rows_written => 2999, rows_failed => 1);
+	is(failures(), '700|Redis answered: MOD no such color', 'it alone has failed');
+	is(scalar(grep { $_ == 700 } sent($fake)), 2, 'after it was asked again, once');
+	my @at = map { $_->{at} } grep { $_->{words}[1] eq 'k:700' } $fake->commands('JSON.SET');
+	cmp_ok($at[1] - $at[0], '>=', 1.4, 'when a short outage would have been over');
+
+	my ($small, $small_server) = fake(sub { return '-MOD no such color' });
+	like(sql_error($node, rows(1, server => $small_server)), qr/^ERROR:  row 1 with key "k:1" failed: Redis answered: MOD no such color$/m, 'one row all by itself');
+	job_ended($node, 'failed', rows_failed => 1);
+};
+
+subtest 'many rows with errors of their own' => sub {
+	my ($fake, $server) = fake(sub { return $_[3] =~ /:(\d*[05])$/ ? "-MOD no such color '$1' at $1" : '+OK' });
+	$session->send(rows(2500, server => $server, on_error => q{'ignore'}))->wait;
+	job_ended($node, 'done', rows_written => 2000, rows_failed => 500);
+	my @sent = sent($fake);
+	cmp_ok(scalar(@sent), '<', 2500 + 2100, 'the window is sent again once, and not for each of them');
+
+	($fake, $server) = fake(sub { return $_[3] =~ /:1\d\d$/ ? '-MOD no such color' : '+OK' });
+	$session->send(rows(2500, server => $server, on_error => q{'ignore'}))->wait;
+	job_ended($node, 'done', rows_written => 2400, rows_failed => 100);
+
+	($fake, $server) = fake(sub { return $_[3] =~ /:(\d*)00$/ ? '-MOD no such ' . 'x' x $1 : '+OK' });
+	$session->send(rows(2000, server => $server, on_error => q{'ignore'}))->wait;
+	job_ended($node, 'done', rows_written => 1980, rows_failed => 20);
+	my %times;
+	$times{$_}++ for grep { $_ % 100 == 0 } sent($fake);
+	cmp_ok(scalar(grep { $_->{words}[1] eq 'k:2000' } $fake->commands('JSON.SET')), '<', 12, 'texts that all differ are looked into for a while only');
+};
+
+subtest 'a command that must not be repeated' => sub {
+	my $command = q{SELECT job FROM redis_command_export('SELECT i AS id FROM generate_series(1, %d) AS i', ARRAY['RPUSH', 'k:#{id}', 'x'], server => %s, on_error => 'ignore')};
+	my ($fake, $server) = fake(sub { return $_[3] eq 'k:3' ? '-MOD half done' : ':1' });
+	$session->query(sprintf $command, 100, $server);
+	job_ended($node, 'done', rows_written => 99, rows_failed => 1);
+	is(() = sent($fake, 'RPUSH'), 100, 'is sent once, whatever the answer');
+
+	($fake, $server) = fake(sub { return $_[3] =~ /:(\d+)/ && $1 < 300 ? ':1' : '-MOD out of order' });
+	like(sql_error($node, sprintf($command, 5000, $server)), qr/^ERROR:  Redis answered: MOD out of order\n.*rows in succession/ms, 'unless all get the same');
+	my $job = job_ended($node, 'failed', rows_written => 299);
+	cmp_ok($job->{rows_failed}, '<=', 10, 'few rows have failed');
+	my @sent = sent($fake, 'RPUSH');
+	my %twice = map { $_ => 1 } @sent;
+	is(scalar(keys %twice), scalar(@sent), 'none is sent twice');
+};
+
+subtest 'expiries, checks and questions' => sub {
+	my ($fake, $server) = fake(sub {
+		my ($fake, $client, $name, $key) = @_;
+		return '+OK' if $name ne 'PEXPIRE';
+		return $fake->{said}++ ? ':1' : '-MOD not now';
+	});
+	$session->send(rows(50, server => $server, ttl => q{'1 h'}, on_error => q{'ignore'}))->wait;
+	job_ended($node, 'done', rows_written => 50, rows_failed => 0);
+
+	($fake, $server) = fake(sub { return $_[2] eq 'PEXPIRE' ? '-MOD never' : '+OK' });
+	like(sql_error($node, rows(2000, server => $server, ttl => q{'1 h'}, on_error => q{'ignore'})), qr/^ERROR:  Redis answered: MOD never$/m, 'expiries that are all refused');
+	cmp_ok(job_ended($node, 'failed')->{rows_failed}, '<', 10, 'are not the fault of each row');
+
+	for my $asked ('EXISTS', 'GET')
+	{
+		($fake, $server) = fake(sub {
+			my ($fake, $client, $name, @more) = @_;
+			return '-MOD not now' if $name eq $asked && !$fake->{said}++;
+			return '+OK' if $name eq 'MULTI' || $name eq 'SET';
+			return '$16' . "\r\n" . '0123456789abcdef' if $name eq 'GET';
+			return "*2\r\n:0\r\n+OK" if $name eq 'EXEC';
+			return '$-1' if $name eq 'HGET';
+			return $name =~ /^(?:HDEL|JSON.SET)$/ ? '+QUEUED' : ':0';
+		});
+		$session->send(rows(50, server => $server, changed_only => 'true', on_error => q{'ignore'}))->wait;
+		job_ended($node, 'done', rows_written => 50, rows_failed => 0);
+		ok(scalar(grep { $_->{reply} =~ /not now/ } $fake->commands($asked)), "$asked was refused once");
+	}
+};
+
+$session->quit;
+done_testing;
