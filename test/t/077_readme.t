@@ -110,10 +110,20 @@ CREATE TABLE posts AS SELECT i AS id, ARRAY['a', 'b ' || i] AS tags FROM generat
 CREATE TABLE people AS SELECT i AS id, 'Ada ' || i AS name FROM generate_series(1, 10) AS i;
 CREATE TABLE appointments AS SELECT i AS appointment_id, '{"n":1}' AS doc FROM generate_series(1, 10) AS i;
 CREATE TABLE docs AS SELECT i AS id, '{"n":1}' AS doc, now() - i * interval '1 day' AS changed FROM generate_series(1, 10) AS i;
+CREATE TABLE places AS SELECT * FROM (VALUES ('paris', 2.3522, 48.8566), ('oslo', 10.7522, 59.9139)) AS p (id, lon, lat);
 SQL
 	my ($out, $err) = run_page($node, 'docs/reference.md', sql_of('docs/reference.md', @reference), database => 'reference');
 	is($err, '', 'and nothing is said');
 	is($other->cli('ZCARD', 'board'), 10, 'players');
+	like($out, qr/^\[1, "place:paris"\]$/m, 'a place is where it is');
+
+	# swapped: Paris is taken, and lies elsewhere; Auckland's longitude is no latitude
+	$node->safe_psql('reference', q{INSERT INTO places VALUES ('auckland', 174.7633, -36.8485)});
+	(undef, undef, my $told) = $node->psql('reference', q{SELECT redis_hash_export($$SELECT id, lat || ',' || lon AS spot FROM places$$, 'place:#{id}', wait_index => 'idx:places')});
+	like($told, qr/WARNING:  an index of Redis refused documents 1 times.*"place:auckland": Invalid geo coordinates/s, 'a pair out of range is refused');
+	is(scalar $other->cli('FT.SEARCH', 'idx:places', '@spot:[2.35 48.85 20 km]', 'NOCONTENT'), 0, 'a swapped pair is not where it is');
+	is(scalar $other->cli('FT.SEARCH', 'idx:places', '@spot:[48.85 2.35 20 km]', 'NOCONTENT'), "1\nplace:paris", 'but in the sea');
+
 	is(join(' ', sort $other->cli('SMEMBERS', 'tags:3')), 'a b 3', 'tags');
 	is(redis_keys_count($other, 'doc:*'), 10, 'documents');
 	is($other->cli('HGET', 'redis_export:{docs}', 'value'), '2026-02-03 00:00:00+00', 'the mark, as it was set');
