@@ -283,9 +283,11 @@ CREATE FUNCTION redis_export_verify(
 	OUT missing bigint,
 	OUT different bigint,
 	OUT extra bigint,
+	OUT unwritable bigint,
 	OUT missing_keys text[],
 	OUT different_keys text[],
-	OUT extra_keys text[])
+	OUT extra_keys text[],
+	OUT unwritable_keys text[])
 RETURNS record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;

@@ -32,6 +32,7 @@ typedef struct RexpBlock
 	int			commands;		/* one, or several from MULTI to EXEC */
 	size_t		key_start;		/* of the key in that buffer ... */
 	size_t		key_len;		/* ... and its bytes, 0 for none */
+	bool		key_is_whole;	/* false: as much as could be made of it */
 	RexpExpiry	expiry;
 	bool		deletes;		/* no row of the query: it deletes the key */
 	bool		watched;		/* Redis may have it already: */

@@ -116,7 +116,7 @@ rexp_encoder_verb(const RexpEncoder *encoder)
  *
  * If the row is to be skipped, or has failed for a reason that *error then
  * tells, out may hold a part of them, for the caller to cut off.  Of a row that
- * failed, *block tells the key if that could be made.
+ * failed, *block tells the key, as far as it could be made.
  */
 RexpEncoded
 rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot, RexpBuffer *out,
@@ -132,6 +132,7 @@ rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot, RexpBuffer *out,
 	block->commands = 1;
 	block->key_start = out->len;
 	block->key_len = 0;
+	block->key_is_whole = false;
 	block->expiry = encoder->expiry;
 	if (encoder->expiry_column != NULL)
 		(void) rexp_expiry_of_row(encoder->expiry_column, slot, &block->expiry,
@@ -177,14 +178,17 @@ rexp_append_key(const RexpBuffer *key, RexpBuffer *out, RexpBlock *block)
 	rexp_resp_bulk(out, key->data, key->len);
 	block->key_start = out->len - 2 - key->len;
 	block->key_len = key->len;
+	block->key_is_whole = true;
 }
 
-/* The row cannot be written: show its key, as far as it was made. */
+/* The row cannot be written: show its key, which is whole or as far as it was made. */
 RexpEncoded
-rexp_fail_with_key(const RexpBuffer *key, RexpBuffer *out, RexpBlock *block)
+rexp_fail_with_key(const RexpBuffer *key, bool is_whole, RexpBuffer *out,
+				   RexpBlock *block)
 {
 	block->key_start = out->len;
 	block->key_len = key->len;
+	block->key_is_whole = is_whole;
 	rexp_buffer_append(out, key->data, key->len);
 	return REXP_ENCODE_FAILED;
 }

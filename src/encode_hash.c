@@ -73,7 +73,7 @@ encode_hash(void *state, TupleTableSlot *slot, RexpBuffer *out, RexpBlock *block
 
 	encoder->key.len = 0;
 	if (!rexp_fill_append(encoder->key_fill, slot, &encoder->key, error))
-		return rexp_fail_with_key(&encoder->key, out, block);
+		return rexp_fail_with_key(&encoder->key, false, out, block);
 	for (int i = 0; i < encoder->nfields; i++)
 		present += !slot->tts_isnull[encoder->fields[i].attno - 1];
 
@@ -82,7 +82,7 @@ encode_hash(void *state, TupleTableSlot *slot, RexpBuffer *out, RexpBlock *block
 		rexp_error_set(error, ERRCODE_NULL_VALUE_NOT_ALLOWED,
 					   "all columns are null, and Redis has no hash without fields");
 		rexp_error_hint(error, "With replace => true the key is deleted then.");
-		return rexp_fail_with_key(&encoder->key, out, block);
+		return rexp_fail_with_key(&encoder->key, true, out, block);
 	}
 	if (present == 0)
 	{

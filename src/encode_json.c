@@ -113,15 +113,15 @@ encode_json(void *state, TupleTableSlot *slot, RexpBuffer *out, RexpBlock *block
 
 	encoder->key.len = 0;
 	if (!rexp_fill_append(encoder->key_fill, slot, &encoder->key, error))
-		return rexp_fail_with_key(&encoder->key, out, block);
+		return rexp_fail_with_key(&encoder->key, false, out, block);
 	if (encoder->middle.len == 0)
 	{
 		encoder->path.len = 0;
 		if (!rexp_fill_append(encoder->path_fill, slot, &encoder->path, error))
-			return rexp_fail_with_key(&encoder->key, out, block);
+			return rexp_fail_with_key(&encoder->key, true, out, block);
 	}
 	if (!rexp_document_encode(encoder->document, slot, &document, &len, error))
-		return rexp_fail_with_key(&encoder->key, out, block);
+		return rexp_fail_with_key(&encoder->key, true, out, block);
 
 	rexp_buffer_append(out, encoder->head.data, encoder->head.len);
 	rexp_append_key(&encoder->key, out, block);

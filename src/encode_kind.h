@@ -44,7 +44,7 @@ extern void rexp_check_columns_left(TupleDesc desc, const bool *left_out);
 extern RexpFill *rexp_key_fill(const char *key_template, TupleDesc desc);
 extern void rexp_append_key(const RexpBuffer *key, RexpBuffer *out,
 							RexpBlock *block);
-extern RexpEncoded rexp_fail_with_key(const RexpBuffer *key, RexpBuffer *out,
+extern RexpEncoded rexp_fail_with_key(const RexpBuffer *key, bool is_whole, RexpBuffer *out,
 									  RexpBlock *block);
 
 #endif							/* REDIS_EXPORT_ENCODE_KIND_H */

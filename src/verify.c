@@ -42,7 +42,7 @@
 
 /* Columns of the sort of the query's rows. */
 #define ROW_KEY 1
-#define ROW_NUMBER 2
+#define ROW_NUMBER 2			/* below zero if it cannot be written: those come first */
 #define ROW_DIGEST 3			/* null: the key must not be there */
 #define ROW_FIELDS 4			/* hashes of the names of fields */
 #define ROW_COLUMNS 4
@@ -56,6 +56,7 @@ typedef enum Finding
 	MISSING,
 	DIFFERENT,
 	EXTRA,
+	UNWRITABLE,
 	FINDINGS
 } Finding;
 
@@ -84,6 +85,7 @@ typedef struct Verify
 	List	   *keys[FINDINGS]; /* of text Datums */
 } Verify;
 
+/* Count it, and keep the key as an example while there is room. */
 static void
 note(Verify *verify, Finding finding, const char *key, size_t len)
 {
@@ -91,7 +93,8 @@ note(Verify *verify, Finding finding, const char *key, size_t len)
 	char		shown[512];
 	char	   *text;
 
-	if (verify->counts[finding]++ >= verify->examples)
+	verify->counts[finding]++;
+	if (list_length(verify->keys[finding]) >= verify->examples)
 		return;
 	old = MemoryContextSwitchTo(verify->context);
 	text = rexp_reply_text(key, len);
@@ -190,13 +193,13 @@ digest_fields(const char *at, size_t nwords, bytea **fields)
 	return sum;
 }
 
-/* Put an encoded row into the sort. */
+/* Put a row into the sort: an encoded one, or one of which there is only the key. */
 static void
-put_row(Verify *verify, const RexpBlock *block)
+put_row(Verify *verify, const RexpBlock *block, bool writable)
 {
 	TupleTableSlot *slot = verify->in;
 	size_t		nwords = 0;
-	const char *at = find_write(verify, &nwords);
+	const char *at = writable ? find_write(verify, &nwords) : NULL;
 	bytea	   *digest = NULL;
 	bytea	   *fields = NULL;
 	ResourceOwner portal_owner = CurrentResourceOwner;
@@ -222,7 +225,7 @@ put_row(Verify *verify, const RexpBlock *block)
 	}
 	slot->tts_values[ROW_KEY - 1] =
 		PointerGetDatum(bytes_of(verify->out.data + block->key_start, block->key_len));
-	slot->tts_values[ROW_NUMBER - 1] = Int64GetDatum(verify->row);
+	slot->tts_values[ROW_NUMBER - 1] = Int64GetDatum(writable ? verify->row : -verify->row);
 	slot->tts_isnull[ROW_KEY - 1] = slot->tts_isnull[ROW_NUMBER - 1] = false;
 	slot->tts_isnull[ROW_DIGEST - 1] = digest == NULL;
 	slot->tts_isnull[ROW_FIELDS - 1] = fields == NULL;
@@ -238,7 +241,10 @@ put_row(Verify *verify, const RexpBlock *block)
 	CurrentResourceOwner = portal_owner;
 }
 
-/* A row that an export could not write is none that Redis should hold. */
+/*
+ * One row.  Of one that an export could not write it is not known what Redis holds;
+ * without a key all that can be done is to count it.
+ */
 static bool
 take_row(TupleTableSlot *slot, void *arg)
 {
@@ -250,7 +256,11 @@ take_row(TupleTableSlot *slot, void *arg)
 	verify->row++;
 	verify->out.len = 0;
 	if (rexp_encoder_encode(verify->encoder, slot, &verify->out, &block, &ignored) == REXP_ENCODED)
-		put_row(verify, &block);
+		put_row(verify, &block, true);
+	else if (block.key_is_whole)
+		put_row(verify, &block, false);
+	else
+		verify->counts[UNWRITABLE]++;
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(verify->row_context);
 	CHECK_FOR_INTERRUPTS();
@@ -318,17 +328,36 @@ slot_bytea(TupleTableSlot *slot, int column)
 	return isnull ? NULL : DatumGetByteaPP(value);
 }
 
+/* Can the row in verify->current be written? */
+static bool
+is_writable(const Verify *verify)
+{
+	bool		isnull;
+
+	return DatumGetInt64(slot_getattr(verify->current, ROW_NUMBER, &isnull)) >= 0;
+}
+
+/* Should its key be in Redis? */
+static bool
+is_due(const Verify *verify)
+{
+	return slot_bytea(verify->current, ROW_DIGEST) != NULL;
+}
+
 /*
- * Go to the last row of the next key, which counts, in verify->current.  NULL at the
- * end, else its key.
+ * Go to the last row of the next key, which counts, in verify->current: one that can be
+ * written, if there is any.  NULL at the end, else its key.
  */
 static bytea *
 next_expected(Verify *verify)
 {
+	bytea	   *key;
+
 	if (!verify->next_is_there)
 		return NULL;
 	for (;;)
 	{
+		CHECK_FOR_INTERRUPTS();
 		ExecCopySlot(verify->current, verify->next);
 		fetch_next(verify);
 		if (!verify->next_is_there ||
@@ -336,9 +365,12 @@ next_expected(Verify *verify)
 						 slot_bytea(verify->current, ROW_KEY)) != 0)
 			break;
 	}
-	if (slot_bytea(verify->current, ROW_DIGEST) != NULL)
+	key = slot_bytea(verify->current, ROW_KEY);
+	if (!is_writable(verify))
+		note(verify, UNWRITABLE, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+	else if (is_due(verify))
 		verify->expected++;
-	return slot_bytea(verify->current, ROW_KEY);
+	return key;
 }
 
 /*
@@ -428,12 +460,12 @@ compare_one(Verify *verify, const bytea *key, const redisReply *reply, bytea **e
 	{
 		if (order == 0)
 		{
-			if (!same_value(verify, reply))
+			if (is_writable(verify) && !same_value(verify, reply))
 				note(verify, DIFFERENT, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
 			*expected = next_expected(verify);
 			return;
 		}
-		if (slot_bytea(verify->current, ROW_DIGEST) != NULL)
+		if (is_due(verify))
 			note(verify, MISSING, VARDATA_ANY(*expected), VARSIZE_ANY_EXHDR(*expected));
 		*expected = next_expected(verify);
 	}
@@ -469,8 +501,7 @@ compare(Verify *verify)
 	}
 	for (; expected != NULL; expected = next_expected(verify))
 	{
-		CHECK_FOR_INTERRUPTS();
-		if (slot_bytea(verify->current, ROW_DIGEST) != NULL)
+		if (is_due(verify))
 			note(verify, MISSING, VARDATA_ANY(expected), VARSIZE_ANY_EXHDR(expected));
 	}
 	rexp_scan_end(scan);
@@ -507,8 +538,8 @@ keys_array(List *keys)
 
 /*
  * rexp_verify
- *	  Compare, and return one row: keys expected, missing, different and extra, and
- *	  examples of the three.
+ *	  Compare, and return one row: keys expected, missing, different, extra and
+ *	  unwritable, and examples of the four.
  *
  * What is an error of the export before it starts is one here.
  */

@@ -207,4 +207,43 @@ subtest 'what is different, and what is the same' => sub {
 	is($keys, join(' ', sort map { "p:$_" } 1 .. @pairs), 'what is told');
 };
 
+# ---- Rows that cannot be written -------------------------------------------------------------------------------------
+
+# expected|missing|different|extra|unwritable|extra_keys|unwritable_keys
+sub found
+{
+	my ($query, $template, $more) = @_;
+	return sql("SELECT expected, missing, different, extra, unwritable, extra_keys, unwritable_keys FROM redis_export_verify(\$q\$$query\$q\$, '$template'" . ($more // '') . ')');
+}
+
+subtest 'rows that cannot be written' => sub {
+	$redis->cli('FLUSHALL');
+	my $rows = sub { return "SELECT * FROM (VALUES (1, '{}'), (2, '$_[0]'), (3, '{}'), (4, '{}'), (5, '{}')) AS _ (id, doc)" };
+	sql('SELECT redis_json_export($q$' . $rows->('{}') . '$q$, \'u:#{id}\')');
+	is(found($rows->('{}'), 'u:#{id}'), '5|0|0|0|0|{}|{}', 'all can');
+	is(found($rows->('no JSON'), 'u:#{id}'), '4|0|0|0|1|{}|{u:2}', 'one cannot: what Redis holds of it is not too much');
+	$redis->cli('DEL', 'u:2');
+	is(found($rows->('no JSON'), 'u:#{id}'), '4|0|0|0|1|{}|{u:2}', 'nor is it missing');
+	$redis->cli('JSON.SET', 'u:7', '$', '1');
+	is(found($rows->('no JSON') . q{ UNION ALL VALUES (NULL, '{}'), (8, 'none')}, 'u:#{id}'), '4|0|0|1|3|{u:7}|{u:2,u:8}', 'without a key it is counted');
+	is(found($rows->('no JSON') . q{ UNION ALL VALUES (NULL, '{}'), (8, 'none')}, 'u:#{id}', ', examples => 1'), '4|0|0|1|3|{u:7}|{u:2}', 'examples');
+	is(found($rows->('{}') . q{ UNION ALL VALUES (7, '{}'), (1, 'none'), (1, '{}'), (2, '[]'), (2, 'none')}, 'u:#{id}'), '6|1|1|0|0|{}|{}', 'of one key, those count that can be written');
+	is(found(q{SELECT 1 AS a, NULL::int AS b, '{}'::json AS doc}, 'u:#{a}:#{b}'), '0|0|0|0|1|{}|{}', 'a part of a key is none');
+
+	# prune does nothing then
+	is(sql('SELECT rows_failed, rows_pruned FROM redis_json_export($q$' . $rows->('no JSON') . q{$q$, 'u:#{id}', on_error => 'ignore', prune => true, prune_limit => 1)}), '1|0', 'prune does not run');
+	is($redis->cli('EXISTS', 'u:7'), 1, 'so nothing is gone');
+};
+
+subtest 'hashes that cannot be written' => sub {
+	$redis->cli('FLUSHALL');
+	my $rows = sub { return "SELECT id, v FROM (VALUES (1, '{1}'::float8[]), (2, '$_[0]'), (3, '{2}')) AS _ (id, v)" };
+	sql('SELECT redis_hash_export($q$' . $rows->('{3}') . '$q$, \'h:#{id}\')');
+	is(found($rows->('{3}'), 'h:#{id}', q{, type => 'hash'}), '3|0|0|0|0|{}|{}', 'all can');
+	is(found($rows->('{}'), 'h:#{id}', q{, type => 'hash'}), '2|0|0|0|1|{}|{h:2}', 'no vector');
+	is(found(q{SELECT 1 AS id, 'nan'::float8 AS ttl}, 'h:#{id}', q{, type => 'hash', ttl_column => 'ttl'}), '0|0|0|2|1|{h:2,h:3}|{h:1}', 'no expiry');
+	is(found(q{SELECT 1 AS id, NULL::int AS v}, 'h:#{id}', q{, type => 'hash', exclude => '{id}'}), '0|0|0|2|1|{h:2,h:3}|{h:1}', 'no fields');
+	is(found(q{SELECT 1 AS id, NULL::int AS v}, 'h:#{id}', q{, type => 'hash', exclude => '{id}', replace => true}), '0|0|1|2|0|{h:2,h:3}|{}', 'whose key would be deleted');
+};
+
 done_testing;
