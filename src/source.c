@@ -23,9 +23,11 @@
 #include "compat.h"
 #include "executor/spi.h"
 #include "fence.h"
+#include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "source.h"
 #include "tcop/dest.h"
+#include "utils/acl.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/plancache.h"
@@ -286,6 +288,19 @@ receiver_nothing(DestReceiver *self)
 }
 
 /*
+ * rexp_source_shown
+ *	  What pg_stat_activity may show of a query that runs with the rights of this
+ *	  user: it shows all to the session's user, who need not be allowed to know it
+ *	  (the query is that of a SECURITY DEFINER function).  Needs a transaction.
+ */
+const char *
+rexp_source_shown(const char *query, Oid user)
+{
+	return has_privs_of_role(GetSessionUserId(), user) ? query :
+		"query of another role: see redis_export_progress";
+}
+
+/*
  * rexp_source_open
  *	  Prepare and open the query, in a transaction of the caller's, to which
  *	  the result belongs.
@@ -300,6 +315,9 @@ rexp_source_open(const char *query)
 	source->plan = prepare(query);
 	(void) check_plan(source->plan);
 	source->portal = SPI_cursor_open(NULL, source->plan, NULL, NULL, true);
+
+	/* as what parallel workers show themselves to be at */
+	source->portal->queryDesc->estate->es_sourceText = rexp_source_shown(query, GetUserId());
 	return source;
 }
 

@@ -17,6 +17,7 @@ typedef bool (*RexpRowSink) (TupleTableSlot *slot, void *arg);
 typedef struct RexpSource RexpSource;
 
 extern TupleDesc rexp_source_check(const char *query);
+extern const char *rexp_source_shown(const char *query, Oid user);
 extern RexpSource *rexp_source_open(const char *query);
 extern TupleDesc rexp_source_columns(const RexpSource *source);
 extern double rexp_source_estimate(const RexpSource *source);

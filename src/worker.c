@@ -48,6 +48,7 @@ typedef struct Worker
 	RexpEncoder *encoder;
 	RexpPrune  *prune;			/* or NULL */
 	RexpWatermark *watermark;	/* NULL: all rows are wanted */
+	const char *shown;			/* of the query */
 	TimestampTz started_at;
 	RexpError	fatal;			/* sqlstate 0: none seen */
 	bool		connected;
@@ -190,6 +191,7 @@ prepare_session(Worker *worker)
 											 worker->session.current_user, NULL);
 	worker->watermark = rexp_watermark_create(worker->number, &worker->job,
 											  &worker->session);
+	worker->shown = rexp_source_shown(worker->job.query, worker->session.current_user);
 	MemoryContextSwitchTo(old);
 	CommitTransactionCommand();
 }
@@ -289,7 +291,7 @@ run(Worker *worker)
 	if (!worker->job.wait && worker->session.statement_timeout > 0)
 		enable_timeout_after(STATEMENT_TIMEOUT, worker->session.statement_timeout);
 
-	pgstat_report_activity(STATE_RUNNING, worker->job.query);
+	pgstat_report_activity(STATE_RUNNING, worker->shown);
 
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	worker->pipeline = rexp_pipeline_create(&worker->job.pipeline,

@@ -291,4 +291,48 @@ subtest 'the session is set as it was' => sub {
 	is($session->query('SHOW timezone'), 'America/New_York', 'and SHOW agrees');
 };
 
+# pg_stat_activity shows to a session's user what its processes do, and to all members of that role.
+subtest 'the query of another role is not shown' => sub {
+	$node->safe_psql('postgres', q{
+		CREATE ROLE alice LOGIN;
+		CREATE ROLE owner;
+		CREATE ROLE boss LOGIN IN ROLE owner;
+		GRANT USAGE ON FOREIGN SERVER redis TO owner, alice;
+		GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO owner, alice;
+		GRANT CREATE ON SCHEMA public TO owner;
+		CREATE TABLE large AS SELECT id FROM generate_series(1, 20000) id;
+		ANALYZE large;
+		GRANT SELECT ON large TO owner, alice;
+		SET ROLE owner;
+		CREATE FUNCTION exports() RETURNS bigint LANGUAGE sql SECURITY DEFINER AS $$
+			SELECT job FROM redis_json_export('SELECT id, ''classified'' AS v FROM large WHERE id >= 0', 'classified:#{id}', value => '*', rate => 100, batch => 10, wait => false) $$});
+	my $parallel = q{SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET parallel_leader_participation = off};
+	my $shown = q{SELECT string_agg(DISTINCT coalesce(query, 'NULL'), ',') || ' ' || count(*)::text FROM pg_stat_activity
+		WHERE (backend_type = 'redis_export worker' OR leader_pid IN (SELECT pid FROM pg_stat_activity WHERE backend_type = 'redis_export worker'))};
+	for my $user (qw(alice boss))
+	{
+		my $session = session($node, user => $user);
+		$session->query($parallel);
+		my $job = $session->query('SELECT exports()');
+		until_written($node, $job, 10);
+		my $query = $user eq 'boss' ? q{SELECT id, 'classified' AS v FROM large WHERE id >= 0} : 'query of another role: see redis_export_progress';
+		session_poll($session, qq{SELECT ($shown) ~ ' 3\$'}, 20);
+		is($session->query($shown), "$query 3", "what $user sees of the worker and of those that help it");
+		is($node->safe_psql('postgres', $shown), "$query 3", 'and what a superuser does');
+		is($session->query(q{SELECT string_agg(t, ' ') FROM (SELECT a::text FROM pg_stat_activity a UNION SELECT p::text FROM redis_export_progress p) AS s (t)
+			WHERE t ~ ('class' || 'ified')}), '', 'nor is it anywhere else')
+			if $user eq 'alice';
+		$node->safe_psql('postgres', "SELECT redis_export_cancel($job)");
+		job_ends($node, $redis, $job, state => 'canceled');
+	}
+	my $alice = session($node, user => 'alice');
+	$alice->query($parallel);
+	my $job = start_job($alice, 'SELECT id FROM large', 'own:#{id}', rate => 100, batch => 10);
+	until_written($node, $job, 10);
+	session_poll($alice, qq{SELECT ($shown) ~ ' 3\$'}, 20);
+	is($alice->query($shown), 'SELECT id FROM large 3', 'her own is shown');
+	$node->safe_psql('postgres', "SELECT redis_export_cancel($job)");
+	job_ends($node, $redis, $job, state => 'canceled');
+};
+
 done_testing;
