@@ -42,13 +42,15 @@ enter(Oid user, int sec_context)
 
 /*
  * rexp_fence_begin
- *	  Begin a transaction in which code may run with the rights of this user.
+ *	  Begin a transaction in which code may run with the rights of this user, and
+ *	  for which this moment is now().
  *
  * If it is aborted, the fence goes with it.
  */
 void
 rexp_fence_begin(RexpFence *fence, Oid user, int sec_context)
 {
+	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	GetUserIdAndSecContext(&fence->user, &fence->sec_context);
 	enter(user, sec_context);

@@ -254,6 +254,14 @@ run_query(Worker *worker)
 	rexp_fence_begin(&fence, session->current_user, session->sec_context);
 
 	/*
+	 * While the caller waits its own statement_timeout rules, which ends us
+	 * too; otherwise nobody but we can go by it.  What it took to find Redis is no
+	 * time of the query's.
+	 */
+	if (!worker->job.wait && session->statement_timeout > 0)
+		enable_timeout_after(STATEMENT_TIMEOUT, session->statement_timeout);
+
+	/*
 	 * What the caller's transaction is does not count here, only the default;
 	 * and a replica has no serializable transactions.  For one query the other
 	 * levels are the same.
@@ -283,13 +291,6 @@ run(Worker *worker)
 	MemoryContext old;
 
 	prepare_session(worker);
-
-	/*
-	 * While the caller waits its own statement_timeout rules, which ends us
-	 * too; otherwise nobody but we can go by it.
-	 */
-	if (!worker->job.wait && worker->session.statement_timeout > 0)
-		enable_timeout_after(STATEMENT_TIMEOUT, worker->session.statement_timeout);
 
 	pgstat_report_activity(STATE_RUNNING, worker->shown);
 

@@ -335,4 +335,34 @@ subtest 'the query of another role is not shown' => sub {
 	job_ends($node, $redis, $job, state => 'canceled');
 };
 
+subtest 'time begins with the query' => sub {
+	my $away = RedisExport::Redis->new;
+	add_server($node, $away, name => 'away');
+	$node->safe_psql('postgres', 'CREATE TABLE due (id int, at timestamptz DEFAULT clock_timestamp()); INSERT INTO due VALUES (1)');
+	$away->stop;
+	my $session = session($node);
+	$session->query(q{SET statement_timeout = '2500 ms'});
+	my $query = q{SELECT id, now() AS now, statement_timestamp() AS statement FROM due WHERE at <= now()};
+	my $job = start_job($session, $query, 'due:#{id}', server => q{'away'});
+	until_state($node, $job, 'retrying');
+	sleep 3;
+	$node->safe_psql('postgres', 'INSERT INTO due VALUES (2)');
+	my $committed = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
+	$away->start;
+	my $row = job_ends($node, $away, $job, state => 'done', error => qr/could not connect/, keys => 'due:*');
+	is($row->{rows_written}, 2, 'a row that was committed before the query began is found');
+	my $document = $away->cli('JSON.GET', 'due:2');
+	$document =~ /"now":"([^"]*)","statement":"([^"]*)"/;
+	is($node->safe_psql('postgres', "SELECT '$1'::timestamptz > '$committed' AND '$2'::timestamptz >= '$1'"), 't', 'now() is the moment of the query');
+
+	# of which statement_timeout, of an export that nobody waits for, counts the time
+	$job = start_job($session, 'SELECT id, pg_sleep(60)::text FROM due', 'due:#{id}', server => q{'away'});
+	$row = job_ends($node, $away, $job, state => 'canceled', error => qr/statement timeout/);
+	$job = start_job($session, 'SELECT id FROM generate_series(1, 1000) id', 'slow:#{id}', server => q{'away'}, rate => 10, batch => 1);
+	until_written($node, $job, 5);
+	my $begin = $node->safe_psql('postgres', q{SELECT now() - xact_start < '2500 ms' FROM pg_stat_activity WHERE backend_type = 'redis_export worker'});
+	is($begin, 't', 'as xact_start says');
+	job_ends($node, $away, $job, state => 'canceled', error => qr/statement timeout/);
+};
+
 done_testing;
