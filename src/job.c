@@ -41,6 +41,10 @@
 #define LOOK_INTERVAL 1000
 #define POLL_INTERVAL 100
 
+/* When no worker is free, look again so often and for so long (ms). */
+#define SLOT_INTERVAL 10
+#define SLOT_WAIT 1000
+
 int			rexp_notice_interval = 10;
 
 /* A job that we have started and, until it ends, answer for. */
@@ -87,6 +91,35 @@ share_arguments(const RexpJob *job, const RexpSession *session)
 	return segment;
 }
 
+/* Wait for a signal of the worker or of the postmaster, or for a while. */
+static void
+sleep_a_while(long milliseconds)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 milliseconds, rexp_wait_event());
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * Register a worker, if need be after a moment: others that end, parallel workers
+ * too, let go of their slot only when the postmaster has seen to them.
+ */
+static bool
+register_worker(BackgroundWorker *worker, BackgroundWorkerHandle **handle)
+{
+	TimestampTz until = GetCurrentTimestamp() + SLOT_WAIT * INT64CONST(1000);
+
+	while (!RegisterDynamicBackgroundWorker(worker, handle))
+	{
+		*handle = NULL;
+		if (GetCurrentTimestamp() >= until)
+			return false;
+		sleep_a_while(SLOT_INTERVAL);
+	}
+	return true;
+}
+
 static void
 start_worker(Launch *launch, int slot, dsm_segment *arguments)
 {
@@ -109,9 +142,8 @@ start_worker(Launch *launch, int slot, dsm_segment *arguments)
 	memcpy(worker.bgw_extra, &slot, sizeof(slot));
 	memcpy(worker.bgw_extra + sizeof(slot), &launch->job, sizeof(launch->job));
 
-	if (!RegisterDynamicBackgroundWorker(&worker, &launch->handle))
+	if (!register_worker(&worker, &launch->handle))
 	{
-		launch->handle = NULL;
 		rexp_error_set(&launch->reason, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
 					   "no background worker is free for the export");
 		rexp_error_detail(&launch->reason,
@@ -161,16 +193,6 @@ look(Launch *launch, RexpJobStatus *status)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("export job " INT64_FORMAT " is no longer known",
 						launch->job)));
-}
-
-/* Wait for a signal of the worker or of the postmaster, or for a while. */
-static void
-sleep_a_while(long milliseconds)
-{
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 milliseconds, rexp_wait_event());
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
 }
 
 /*
@@ -416,6 +438,10 @@ launch_and_wait(Launch *launch, bool wait, int slot, dsm_segment *arguments,
 		dsm_detach(arguments);
 		if (wait)
 			wait_for_end(launch, status, scratch);
+
+		/* its slot is free for the next export then */
+		if (rexp_state_is_final(status->state))
+			(void) WaitForBackgroundWorkerShutdown(launch->handle);
 		launch->let_go = true;
 	}
 	PG_CATCH();

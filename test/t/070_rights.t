@@ -365,4 +365,51 @@ subtest 'time begins with the query' => sub {
 	job_ends($node, $away, $job, state => 'canceled', error => qr/statement timeout/);
 };
 
+# One slot in all: whoever returns without having let go of it is in the way of the next one.
+subtest 'a worker is gone when its call returns' => sub {
+	my $small = new_node($redis, name => 'small', conf => "max_worker_processes = 1\nmax_logical_replication_workers = 0\n");
+	my $session = session($small);
+	my $count = q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'redis_export worker'};
+	$session->query(q{
+		CREATE FUNCTION loops(query text, rounds int) RETURNS text LANGUAGE plpgsql AS $$
+			DECLARE
+				done int := 0;
+				refused int := 0;
+				left_over int := 0;
+			BEGIN
+				FOR i IN 1 .. rounds LOOP
+					BEGIN
+						PERFORM redis_json_export(query, 'loop:#{id}');
+						done := done + 1;
+					EXCEPTION WHEN configuration_limit_exceeded THEN
+						refused := refused + 1;
+					WHEN division_by_zero THEN
+						NULL;
+					END;
+					PERFORM pg_stat_clear_snapshot();
+					left_over := left_over + (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'redis_export worker');
+				END LOOP;
+				RETURN format('done %s, refused %s, left %s', done, refused, left_over);
+			END $$});
+	is($session->query(q{SELECT loops('SELECT 1 AS id', 200)}), 'done 200, refused 0, left 0', 'after exports that are done');
+	is($session->query(q{SELECT loops('SELECT 1/(random()::int * 0) AS id', 50)}), 'done 0, refused 0, left 0', 'after exports that failed');
+
+	# another one may take a moment
+	my $other = session($small);
+	my $before = next_job($small, sub { $other->send(export_sql('SELECT 1 AS id, pg_sleep(0.5)::text')) });
+	is($session->query(export_sql('SELECT 1 AS id')), ($before + 1) . '|done', 'and after another one, which took the slot for a moment');
+	$other->wait;
+
+	# but not for ever, and who waits can be cancelled
+	my $running = start_job($small, 'SELECT id FROM generate_series(1, 100000) id', 'w:#{id}', rate => 100);
+	until_state($small, $running, 'running');
+	like(error_in($session, export_sql('SELECT 1 AS id')), qr/ERROR:  53400: no background worker is free for the export/, 'after a while it is an error');
+	like(error_in($session, q{SET statement_timeout = '300 ms'; } . export_sql('SELECT 1 AS id')), qr/ERROR:  57014: canceling statement due to statement timeout/,
+		'unless it is cancelled before');
+	is(job($small)->{state}, 'canceled', 'and so is the job');
+	$small->safe_psql('postgres', "SELECT redis_export_cancel($running)");
+	job_ends($small, $redis, $running, state => 'canceled', keys => 'w:*');
+	$small->stop('fast');
+};
+
 done_testing;
