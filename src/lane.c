@@ -62,7 +62,6 @@
 
 static void stop(RexpLane *lane, const RexpError *error);
 static void halt_if_failed(RexpLane *lane);
-static void advance(RexpLane *lane);
 
 /*
  * rexp_lane_create
@@ -184,6 +183,18 @@ settle_failed(RexpLane *lane, RexpBatch *batch, RexpRow *row, const RexpError *e
 }
 
 /*
+ * Has a row been settled, by whatever way?  Then one waits for the next only from now
+ * on.
+ */
+static void
+note_progress(RexpLane *lane)
+{
+	if (lane->went_on)
+		lane->waiting_since = GetCurrentTimestamp();
+	lane->went_on = false;
+}
+
+/*
  * Changes of the flow
  */
 
@@ -201,6 +212,24 @@ stop(RexpLane *lane, const RexpError *error)
 {
 	rexp_ledger_stop(&lane->traffic->ledger, error);
 	halt_if_failed(lane);
+}
+
+/*
+ * stand_still
+ *	  Rows are left, and nothing will ever happen to them: a fault of ours, which must
+ *	  end the job rather than let it wait for good.
+ */
+static void
+stand_still(RexpLane *lane)
+{
+	char		rows[128];
+	RexpError	error;
+
+	rexp_window_describe_open(&lane->window, rows, sizeof(rows));
+	rexp_error_set(&error, ERRCODE_INTERNAL_ERROR,
+				   "rows are left of which nothing is due: %s, flow %d", rows, lane->flow);
+	rexp_error_hint(&error, "This is an error in redis_export. Please report it.");
+	stop(lane, &error);
 }
 
 /* An answer calls for a resend. */
@@ -293,7 +322,8 @@ connection_lost(RexpLane *lane, const RexpError *why, bool cut)
 						  row->losses);
 		rexp_error_hint(&error, "Is its value larger than Redis' proto-max-bulk-len, or than maxmemory-clients lets a connection hold?");
 		settle_failed(lane, batch, row, &error);
-		advance(lane);
+		note_progress(lane);
+		rexp_window_advance_receiver(&lane->window);
 	}
 	else if (row != NULL && (row->losses >= LOSSES_ALONE || !cut))
 		lane->alone = true;
@@ -306,14 +336,6 @@ connection_lost(RexpLane *lane, const RexpError *why, bool cut)
 /*
  * Receiving
  */
-
-/* Let the window go on; what follows a write is no use on a broken connection. */
-static void
-advance(RexpLane *lane)
-{
-	rexp_window_advance_receiver(&lane->window,
-								 lane->flow == REXP_FLOW_OPEN || lane->flow == REXP_FLOW_STOP);
-}
 
 /* What was asked for the row at hand is done; is it settled by that? */
 static void
@@ -494,7 +516,7 @@ take_reply(RexpLane *lane, const RexpReply *reply)
 
 	lane->window.outstanding--;
 	if (row == NULL)
-		flight.batch->wait = REXP_WAIT_NONE;
+		flight.batch->wait = answer == REXP_ANSWER_DONE ? REXP_WAIT_NONE : REXP_WAIT_REFUSED;
 	if (answer == REXP_ANSWER_UNKNOWN)
 		answer = look_into(lane, &flight, row, &error);
 	switch (answer)
@@ -523,7 +545,7 @@ take_reply(RexpLane *lane, const RexpReply *reply)
 			refuse(lane, &flight, row, answer, &error);
 			break;
 	}
-	advance(lane);
+	rexp_window_advance_receiver(&lane->window);
 }
 
 /* Take what replies are there.  False if the connection is of no use. */
@@ -533,7 +555,6 @@ take_replies(RexpLane *lane, RexpError *error)
 	RexpReply	reply;
 	int			found;
 
-	lane->went_on = false;
 	while ((found = rexp_link_next_reply(lane->link, &reply, error)) > 0)
 	{
 		if (rexp_window_takes_reply(&lane->window))
@@ -549,8 +570,6 @@ take_replies(RexpLane *lane, RexpError *error)
 			return false;
 		}
 	}
-	if (lane->went_on)
-		lane->waiting_since = GetCurrentTimestamp();
 	if (found < 0)
 	{
 		stop(lane, error);
@@ -572,8 +591,11 @@ receive(RexpLane *lane, RexpError *error)
 
 		if (n > 0)
 		{
+			bool		good = take_replies(lane, &problem);
+
 			total += n;
-			if (take_replies(lane, &problem))
+			note_progress(lane);
+			if (good)
 				continue;
 			*error = problem;
 			n = -1;
@@ -737,6 +759,11 @@ exchange(RexpLane *lane)
 		lane->last_byte = now;
 		publish(lane);
 		CHECK_FOR_INTERRUPTS();
+		return true;
+	}
+	if (lane->flow == REXP_FLOW_OPEN && rexp_window_is_stuck(&lane->window))
+	{
+		stand_still(lane);
 		return true;
 	}
 	if (!lane->traffic->may_wait)
@@ -913,8 +940,12 @@ rexp_lane_work(RexpLane *lane)
 				return exchange(lane);
 			lane->flow = REXP_FLOW_CLOSED;
 			return true;
-		case REXP_FLOW_ROUTE:
 		case REXP_FLOW_CLOSED:
+			/* unless it has failed or is to end, nobody else would say so */
+			if (rexp_lane_has_rows(lane) && lane->traffic->stop_at == 0)
+				stand_still(lane);
+			break;
+		case REXP_FLOW_ROUTE:
 			break;
 	}
 	return false;

@@ -179,7 +179,7 @@ hand_over(RexpPipeline *p, RexpLane *lane)
 		p->home[row->slot] = to;
 		to->due = true;
 	}
-	rexp_window_advance_receiver(&lane->window, true);
+	rexp_window_advance_receiver(&lane->window);
 }
 
 /* A lane's rows may belong elsewhere: find out, and let it go on. */

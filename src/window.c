@@ -19,6 +19,10 @@
  * before the writes that finds out which rows these are, and one after the
  * expiries that keeps their digests.
  *
+ * Which of them comes next follows from the states of the batch's rows, whatever
+ * came before (queue_next): so a batch with a row for which something is due has a
+ * flight.  Only rows that were refused have none until they are sent again.
+ *
  * A row is a block of commands, most often of one.
  *
  * This is bookkeeping only: nothing here sends, waits or knows what an answer
@@ -313,6 +317,7 @@ retire_batches(RexpWindow *window)
 		window->queued_bytes -= batch->data.len;
 		batch->data.len = batch->sequel.len = 0;
 		batch->nrows = batch->open = 0;
+		batch->wait = REXP_WAIT_NONE;
 		forget_keys(batch);
 		if (batch->data.capacity > 2 * REXP_BATCH_BYTES)
 		{
@@ -363,7 +368,7 @@ static bool
 command_is_open(const RexpFlight *flight, int at)
 {
 	if (flight->kind == REXP_FLIGHT_REPLICAS)
-		return flight->batch->wait != REXP_WAIT_NONE;
+		return flight->batch->wait == REXP_WAIT_DUE || flight->batch->wait == REXP_WAIT_SENT;
 	return command_is_due(flight, at) ||
 		flight->batch->rows[at].state == stages[flight->kind].sent;
 }
@@ -428,48 +433,28 @@ append_sequel(const RexpWindow *window, const RexpBatch *batch, const RexpRow *r
 		rexp_changes_note(window->sequel.changes, &row->print, out);
 }
 
-/* Make a flight of the rows of a batch for which it is time.  False if none are. */
-static bool
-queue_rows(RexpWindow *window, RexpBatch *batch, RexpFlightKind kind)
+/* Build the commands of the rows of a batch for which it is time. */
+static void
+build_sequel(RexpWindow *window, RexpBatch *batch, RexpFlightKind kind)
 {
-	bool		any = false;
-
 	batch->sequel.len = 0;
 	for (int i = 0; i < batch->nrows; i++)
 	{
 		RexpRow    *row = &batch->rows[i];
 
 		row->sequel_start = batch->sequel.len;
-		if (row->state != stages[kind].due)
-			continue;
-		any = true;
-		append_sequel(window, batch, row, kind, &batch->sequel);
+		if (row->state == stages[kind].due)
+			append_sequel(window, batch, row, kind, &batch->sequel);
 	}
-	if (any)
-		add_flight(window, batch, kind);
-	return any;
 }
 
-/* The rows of a batch are to be written, or first to be checked. */
+/* The same of what asks whether the replicas have the rows that the master has. */
 static void
-queue_writes(RexpWindow *window, RexpBatch *batch)
-{
-	if (window->sequel.changes == NULL || !queue_rows(window, batch, REXP_FLIGHT_CHECKS))
-		add_flight(window, batch, REXP_FLIGHT_WRITES);
-}
-
-/* Ask whether the replicas have the rows of a batch that the master has. */
-static void
-queue_wait(RexpWindow *window, RexpBatch *batch)
+build_wait(RexpWindow *window, RexpBatch *batch)
 {
 	RexpBuffer *out = &batch->sequel;
-	bool		any = false;
 	char		number[32];
 
-	for (int i = 0; i < batch->nrows; i++)
-		any |= batch->rows[i].state == REXP_ROW_HELD;
-	if (!any)
-		return;
 	out->len = 0;
 
 	/*
@@ -492,8 +477,39 @@ queue_wait(RexpWindow *window, RexpBatch *batch)
 	snprintf(number, sizeof(number), "%d", window->sequel.wait_time);
 	rexp_resp_word(out, number);
 	batch->wait = REXP_WAIT_DUE;
-	add_flight(window, batch, REXP_FLIGHT_REPLICAS);
 }
+
+/*
+ * queue_next
+ *	  Give a batch the flight that its rows call for, unless it has one.
+ *
+ * This is the one place that decides what comes next.
+ */
+static void
+queue_next(RexpWindow *window, RexpBatch *batch)
+{
+	uint32		states = 0;
+
+	if (batch->open == 0 || has_flight(window, batch))
+		return;
+	for (int i = 0; i < batch->nrows; i++)
+		states |= 1 << batch->rows[i].state;
+	for (RexpFlightKind kind = REXP_FLIGHT_CHECKS; kind < REXP_FLIGHT_REPLICAS; kind++)
+	{
+		if ((states & 1 << stages[kind].due) == 0)
+			continue;
+		if (kind != REXP_FLIGHT_WRITES)
+			build_sequel(window, batch, kind);
+		add_flight(window, batch, kind);
+		return;
+	}
+	if ((states & 1 << REXP_ROW_HELD) != 0 && batch->wait == REXP_WAIT_NONE)
+	{
+		build_wait(window, batch);
+		add_flight(window, batch, REXP_FLIGHT_REPLICAS);
+	}
+}
+
 
 /* The batch that was being filled joins the window, unless it is empty. */
 void
@@ -505,39 +521,10 @@ rexp_window_queue(RexpWindow *window)
 		return;
 	window->queued++;
 	window->queued_bytes += batch->data.len;
-	queue_writes(window, batch);
+	queue_next(window, batch);
 
-	/* its first rows may have been handed over, or wait only for an expiry */
-	rexp_window_advance_receiver(window, true);
-}
-
-/* A flight is through: what comes next for its batch? */
-static void
-queue_sequel(RexpWindow *window, const RexpFlight *flight)
-{
-	switch (flight->kind)
-	{
-		case REXP_FLIGHT_CHECKS:
-			if (flight->batch->open > 0)
-				add_flight(window, flight->batch, REXP_FLIGHT_WRITES);
-			break;
-		case REXP_FLIGHT_WRITES:
-			if (window->sequel.expire &&
-				queue_rows(window, flight->batch, REXP_FLIGHT_EXPIRIES))
-				break;
-			/* FALLTHROUGH */
-		case REXP_FLIGHT_EXPIRIES:
-			if (window->sequel.changes != NULL &&
-				queue_rows(window, flight->batch, REXP_FLIGHT_DIGESTS))
-				break;
-			/* FALLTHROUGH */
-		case REXP_FLIGHT_DIGESTS:
-			if (window->sequel.wait_replicas > 0)
-				queue_wait(window, flight->batch);
-			break;
-		case REXP_FLIGHT_REPLICAS:
-			break;
-	}
+	/* its first rows, or all, may have been handed over */
+	rexp_window_advance_receiver(window);
 }
 
 /*
@@ -623,12 +610,10 @@ rexp_window_sent(RexpWindow *window, size_t bytes)
 /*
  * rexp_window_advance_receiver
  *	  Go to the next command whose answer is to come, past flights that are
- *	  through, and let go of batches that are.
- *
- * With sequels, what follows the flights that are through is queued.
+ *	  through, whose batches get the next that they call for, or leave the window.
  */
 void
-rexp_window_advance_receiver(RexpWindow *window, bool sequels)
+rexp_window_advance_receiver(RexpWindow *window)
 {
 	while (window->nflights > 0)
 	{
@@ -651,11 +636,58 @@ rexp_window_advance_receiver(RexpWindow *window, bool sequels)
 			window->send_at = 0;
 			window->send_offset = 0;
 		}
-		if (sequels)
-			queue_sequel(window, &flight);
+		queue_next(window, flight.batch);
 		retire_batches(window);
 	}
 	retire_batches(window);
+}
+
+/*
+ * rexp_window_is_stuck
+ *	  Are there batches, and nothing is with Redis, and nothing is due?  Then this
+ *	  window can only go on by a rewind.
+ */
+bool
+rexp_window_is_stuck(RexpWindow *window)
+{
+	return window->queued > 0 && window->outstanding == 0 && window->send_offset == 0 &&
+		!rexp_window_advance_sender(window);
+}
+
+/* The first row that is not settled, in words, for an error. */
+void
+rexp_window_describe_open(RexpWindow *window, char *text, size_t size)
+{
+	static const char *const names[] = {
+		[REXP_ROW_UNCHECKED] = "unchecked",
+		[REXP_ROW_CHECKING] = "checking",
+		[REXP_ROW_WAITING] = "waiting",
+		[REXP_ROW_SENT] = "sent",
+		[REXP_ROW_REFUSED] = "refused",
+		[REXP_ROW_WRITTEN] = "written",
+		[REXP_ROW_EXPIRING] = "expiring",
+		[REXP_ROW_UNEXPIRED] = "unexpired",
+		[REXP_ROW_UNNOTED] = "unnoted",
+		[REXP_ROW_NOTING] = "noting",
+		[REXP_ROW_HELD] = "held"
+	};
+
+	snprintf(text, size, "%d batches, %d flights", window->queued, window->nflights);
+	for (int i = 0; i <= window->queued; i++)
+	{
+		const RexpBatch *batch = &window->ring[(window->head + i) % RING];
+
+		for (int j = 0; j < batch->nrows; j++)
+		{
+			const RexpRow *row = &batch->rows[j];
+
+			if (row_is_settled(row))
+				continue;
+			snprintf(text, size, "row " INT64_FORMAT " is %s, %d batches, %d flights",
+					 row->number, names[row->state], window->queued, window->nflights);
+			return;
+		}
+	}
 }
 
 /* Commands in the block whose answers are received now. */
@@ -910,10 +942,10 @@ rexp_window_rewind(RexpWindow *window)
 		for (int j = 0; j < batch->nrows; j++)
 			rewind_row(window, batch, &batch->rows[j], &again);
 		batch->wait = REXP_WAIT_NONE;
-		queue_writes(window, batch);
+		queue_next(window, batch);
 	}
-	/* rows that are not written again still have what follows before them */
-	rexp_window_advance_receiver(window, true);
+	/* not each row of the first flight is one of those that it is for */
+	rexp_window_advance_receiver(window);
 }
 
 /*
@@ -924,23 +956,25 @@ rexp_window_rewind(RexpWindow *window)
 void
 rexp_window_drop_unsent(RexpWindow *window)
 {
-	for (int i = window->send_flight; i < window->nflights; i++)
-	{
-		RexpBatch  *batch = window->flights[i].batch;
-		RexpFlightKind kind = window->flights[i].kind;
+	const RexpRow *begun = NULL;
 
-		if (kind != REXP_FLIGHT_WRITES && kind != REXP_FLIGHT_CHECKS)
-			continue;
+	if (window->send_offset > 0 && rexp_window_has_sequel(window) &&
+		window->flights[window->send_flight].kind <= REXP_FLIGHT_WRITES)
+		begun = &window->flights[window->send_flight].batch->rows[window->send_at];
+	for (int i = 0; i < window->queued; i++)
+	{
+		RexpBatch  *batch = &window->ring[(window->head + i) % RING];
+
 		for (int j = 0; j < batch->nrows; j++)
 		{
-			bool		begun = i == window->send_flight && j == window->send_at &&
-				window->send_offset > 0 && rexp_window_has_sequel(window);
+			RexpRow    *row = &batch->rows[j];
 
-			if (batch->rows[j].state == stages[kind].due && !begun)
-				batch->rows[j].state = REXP_ROW_REFUSED;
+			if ((row->state == REXP_ROW_UNCHECKED || row->state == REXP_ROW_WAITING) &&
+				row != begun)
+				row->state = REXP_ROW_REFUSED;
 		}
 	}
-	rexp_window_advance_receiver(window, true);
+	rexp_window_advance_receiver(window);
 }
 
 /*

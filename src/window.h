@@ -70,7 +70,8 @@ typedef enum RexpWaitState
 {
 	REXP_WAIT_NONE,
 	REXP_WAIT_DUE,
-	REXP_WAIT_SENT
+	REXP_WAIT_SENT,
+	REXP_WAIT_REFUSED			/* to be asked again */
 } RexpWaitState;
 
 typedef struct RexpBatch
@@ -162,7 +163,9 @@ extern size_t rexp_window_piece(const RexpWindow *window, int commands,
 								size_t most, const char **bytes);
 extern int	rexp_window_sent(RexpWindow *window, size_t bytes);
 
-extern void rexp_window_advance_receiver(RexpWindow *window, bool sequels);
+extern void rexp_window_advance_receiver(RexpWindow *window);
+extern bool rexp_window_is_stuck(RexpWindow *window);
+extern void rexp_window_describe_open(RexpWindow *window, char *text, size_t size);
 extern int	rexp_window_commands(const RexpWindow *window);
 extern bool rexp_window_takes_reply(const RexpWindow *window);
 extern RexpRow *rexp_window_first_in_line(RexpWindow *window, RexpBatch **batch);
