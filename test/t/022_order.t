@@ -292,7 +292,7 @@ subtest 'cancelled in the midst of many failures' => sub {
 			sleep 0.01;
 		}
 		my $pid = slurp_file("$fake->{dir}/pid");
-		my $errors = "-ERR no such thing\r\n" x 50;
+		my $errors = "-ERR no such key\r\n" x 50;
 		RedisExport::Fake::write_all($client->{socket}, $errors);
 		my $moment = time + 0.00005 * ($fake->{tries}++ % 6);
 		1 while time < $moment;
