@@ -47,6 +47,10 @@ SELECT error_of($x$SELECT redis_command('redis', 'MONITOR')$x$);
 SELECT error_of($x$SELECT redis_command('redis', 'CLIENT', 'REPLY', 'OFF')$x$);
 SELECT redis_command('redis', 'CLIENT', 'GETNAME');
 
+-- several words in one
+SELECT error_of($x$SELECT redis_command('redis', 'GET greeting')$x$);
+SELECT error_of($x$SELECT redis_command('redis', E'auth\tsecret')$x$);
+
 -- one connection a session, made anew after CLIENT KILL and when options change
 SELECT redis_command('redis', 'CLIENT', 'ID') = redis_command('redis', 'CLIENT', 'ID') AS same;
 SELECT redis_command('redis', 'CLIENT', 'ID') AS id \gset

@@ -52,6 +52,8 @@ SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', NULL)$x$);
 SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['SET', NULL])$x$);
 SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['#{a}', 'x'])$x$);
 SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['', 'x'])$x$);
+SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['SET k #{a}'])$x$);
+SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['SET k', 'v'])$x$);
 SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['SET', 'k', '#{b}'])$x$);
 SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['SET', 'k', '#{a'])$x$);
 SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['multi'])$x$);
@@ -63,4 +65,7 @@ SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['PUBLISH',
 -- a condition that does not hold, and an error within a script, are the row's
 SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['SET', 'n:1', '#{a}', 'NX'])$x$);
 SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['EVAL', 'return redis.error_reply("MINE " .. ARGV[1])', '0', '#{a}'])$x$);
+-- what a command does is told by the words of each row
+SELECT row_number, command, error FROM redis_export_preview($$VALUES (1, 'XX'), (2, 'REPLY')$$, ARRAY['CLIENT', '#{column2}']);
+SELECT row_number, command, error FROM redis_export_preview($$VALUES ('0'), ('1')$$, ARRAY['EVAL', 'return 1', '#{column1}', 'a'], ttl => '1 hour');
 SELECT redis_command('redis', 'FLUSHALL');

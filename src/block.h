@@ -11,6 +11,7 @@
 
 #include "changes.h"
 #include "resp.h"
+#include "verb.h"
 
 typedef enum RexpExpiryKind
 {
@@ -34,6 +35,8 @@ typedef struct RexpBlock
 	size_t		key_len;		/* ... and its bytes, 0 for none */
 	bool		key_is_whole;	/* false: as much as could be made of it */
 	RexpExpiry	expiry;
+	bool		repeatable;		/* to send it twice is to send it once */
+	RexpRefusal refusal;		/* the answer that says that it was not written */
 	bool		deletes;		/* no row of the query: it deletes the key */
 	bool		watched;		/* Redis may have it already: */
 	RexpPrint	print;			/* what tells */

@@ -213,7 +213,9 @@ static void
 build_request(RexpBuffer *request, int nwords, const Datum *words,
 			  const Oid *types, const bool *nulls)
 {
-	char	   *first = NULL;
+	RexpWord   *sent;
+	RexpVerb	verb;
+	RexpError	error;
 
 	rexp_buffer_init(request, 256);
 	rexp_resp_header(request, '*', nwords);
@@ -228,15 +230,12 @@ build_request(RexpBuffer *request, int nwords, const Datum *words,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("argument %d of the command is null", i + 1)));
 		word_bytes(i + 1, words[i], types[i], scratch, &bytes, &len);
-		if (i == 0)
-		{
-			first = pnstrdup(bytes, len);
-			rexp_verb_refuse_stateful(first, NULL, "redis_command");
-		}
-		else if (i == 1)
-			rexp_verb_refuse_stateful(first, pnstrdup(bytes, len), "redis_command");
 		rexp_resp_bulk(request, bytes, len);
 	}
+
+	sent = rexp_command_words(request->data, &nwords);
+	if (!rexp_verb_look_up(nwords, sent, REXP_SENDER_COMMAND, &verb, &error))
+		rexp_error_raise(&error);
 }
 
 /* Send the request over a connection, and wait for the reply. */

@@ -103,13 +103,6 @@ rexp_encoder_create(const RexpEncoding *encoding, TupleDesc desc)
 	return encoder;
 }
 
-/* What is known of the command that each row becomes. */
-RexpVerb
-rexp_encoder_verb(const RexpEncoder *encoder)
-{
-	return encoder->kind.verb;
-}
-
 /*
  * rexp_encoder_encode
  *	  Append the row's commands to out and tell of them in *block.
@@ -133,6 +126,8 @@ rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot, RexpBuffer *out,
 	block->key_start = out->len;
 	block->key_len = 0;
 	block->key_is_whole = false;
+	block->repeatable = encoder->kind.verb.repeatable;
+	block->refusal = encoder->kind.verb.refusal;
 	block->expiry = encoder->expiry;
 	if (encoder->expiry_column != NULL)
 		(void) rexp_expiry_of_row(encoder->expiry_column, slot, &block->expiry,
@@ -153,6 +148,27 @@ rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot, RexpBuffer *out,
 /*
  * What the kinds share
  */
+
+/* Raise an error if this is no command to export with, and tell what is known of it. */
+RexpVerb
+rexp_export_verb(int nwords, const RexpWord *words)
+{
+	RexpVerb	verb;
+	RexpError	error;
+
+	if (!rexp_verb_look_up(nwords, words, REXP_SENDER_EXPORT, &verb, &error))
+		rexp_error_raise(&error);
+	return verb;
+}
+
+/* A word that is a string. */
+RexpWord
+rexp_literal_word(const char *string)
+{
+	RexpWord	word = {string, strlen(string), false, false};
+
+	return word;
+}
 
 /* The key template of documents and hashes, which must tell rows apart. */
 RexpFill *

@@ -13,7 +13,6 @@
 #include "error.h"
 #include "executor/tuptable.h"
 #include "nodes/pg_list.h"
-#include "verb.h"
 
 typedef enum RexpExportKind
 {
@@ -55,7 +54,6 @@ typedef struct RexpEncoder RexpEncoder;
 
 extern RexpEncoder *rexp_encoder_create(const RexpEncoding *encoding,
 										TupleDesc desc);
-extern RexpVerb rexp_encoder_verb(const RexpEncoder *encoder);
 extern RexpEncoded rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot,
 									   RexpBuffer *out, RexpBlock *block,
 									   RexpError *error);

@@ -4,7 +4,9 @@
  *	  One row to any command of Redis, each word of which is a template.
  *
  * A word that is nothing but one column is written as a field of a hash is; if
- * the column is an array, it becomes as many words as it has elements.
+ * the column is an array, it becomes as many words as it has elements.  If a word
+ * that is no literal has a say in what the command does, it is looked up for each
+ * row (verb.c).
  *
  *-------------------------------------------------------------------------
  */
@@ -37,6 +39,7 @@ typedef struct CommandEncoder
 	Part	   *parts;
 	int			nwords;			/* of each row, but for those of arrays */
 	bool		any_array;
+	bool		by_row;			/* what is known of it differs, too */
 	RexpBuffer	words;			/* of the row at hand, if the number differs */
 	RexpBuffer	scratch;
 } CommandEncoder;
@@ -151,11 +154,41 @@ append_parts(CommandEncoder *encoder, TupleTableSlot *slot, RexpBuffer *out,
 	return REXP_ENCODED;
 }
 
+/*
+ * look_up_row
+ *	  The command begins there, as it is sent: is it one that may be, and what is
+ *	  known of it?
+ */
 static RexpEncoded
-encode_command(void *state, TupleTableSlot *slot, RexpBuffer *out,
-			   RexpBlock *block, RexpError *error)
+look_up_row(const RexpBuffer *out, size_t from, RexpBlock *block, RexpError *error)
 {
-	CommandEncoder *encoder = state;
+	int			nwords;
+	RexpWord   *words = rexp_command_words(out->data + from, &nwords);
+	RexpVerb	verb;
+
+	if (!rexp_verb_look_up(nwords, words, REXP_SENDER_ROW, &verb, error))
+		return REXP_ENCODE_FAILED;
+	block->repeatable = verb.repeatable;
+	block->refusal = verb.refusal;
+	block->key_len = 0;
+	if (verb.key_word > 0)
+	{
+		block->key_start = words[verb.key_word - 1].bytes - out->data;
+		block->key_len = words[verb.key_word - 1].len;
+	}
+	else if (block->expiry.kind != REXP_EXPIRY_NONE)
+	{
+		rexp_error_set(error, ERRCODE_INVALID_PARAMETER_VALUE,
+					   "cannot set an expiry, since the command has no key");
+		return REXP_ENCODE_FAILED;
+	}
+	return REXP_ENCODED;
+}
+
+static RexpEncoded
+encode_words(CommandEncoder *encoder, TupleTableSlot *slot, RexpBuffer *out,
+			 RexpBlock *block, RexpError *error)
+{
 	int			nwords = encoder->nwords;
 	RexpEncoded result;
 
@@ -172,6 +205,19 @@ encode_command(void *state, TupleTableSlot *slot, RexpBuffer *out,
 		rexp_resp_header(out, '*', nwords);
 	block->key_start += out->len;
 	rexp_buffer_append(out, encoder->words.data, encoder->words.len);
+	return result;
+}
+
+static RexpEncoded
+encode_command(void *state, TupleTableSlot *slot, RexpBuffer *out,
+			   RexpBlock *block, RexpError *error)
+{
+	CommandEncoder *encoder = state;
+	size_t		start = out->len;
+	RexpEncoded result = encode_words(encoder, slot, out, block, error);
+
+	if (result == REXP_ENCODED && encoder->by_row)
+		result = look_up_row(out, start, block, error);
 	return result;
 }
 
@@ -244,26 +290,47 @@ add_word(CommandEncoder *encoder, const char *source, TupleDesc desc, bool is_ke
 	}
 }
 
-/* The words as far as they are known before there is a row, else NULL. */
-static const char **
-known_words(List *sources, TupleDesc desc)
+/* Does a type write nothing that Redis could take for a word of its own? */
+static bool
+is_number(Oid type)
 {
-	const char **words = palloc0(sizeof(char *) * list_length(sources));
-	int			i = 0;
-	ListCell   *cell;
-
-	foreach(cell, sources)
+	switch (rexp_value_kind(getBaseType(type)))
 	{
-		RexpTemplate *template = rexp_template_parse(lfirst(cell),
-													 "command template", desc);
-
-		if (template->npieces == 0)
-			words[i] = "";
-		else if (template->npieces == 1 && template->pieces[0].attno == 0)
-			words[i] = pnstrdup(template->pieces[0].text, template->pieces[0].len);
-		i++;
+		case REXP_VALUE_INT2:
+		case REXP_VALUE_INT4:
+		case REXP_VALUE_INT8:
+		case REXP_VALUE_BOOL:
+		case REXP_VALUE_NUMBER:
+		case REXP_VALUE_TIME:
+			return true;
+		default:
+			return false;
 	}
-	return words;
+}
+
+/* What is known of a word before there is a row. */
+static RexpWord
+known_word(const char *source, TupleDesc desc)
+{
+	RexpTemplate *template = rexp_template_parse(source, "command template", desc);
+	const RexpPiece *piece = &template->pieces[0];
+	RexpWord	word = {NULL};
+
+	if (template->npieces == 0)
+		word.bytes = "";
+	else if (template->npieces == 1 && piece->attno == 0)
+	{
+		word.bytes = piece->text;
+		word.len = piece->len;
+	}
+	else if (template->npieces == 1)
+	{
+		Oid			type = TupleDescAttr(desc, piece->attno - 1)->atttypid;
+
+		word.is_number = is_number(type);
+		word.is_many = OidIsValid(get_element_type(getBaseType(type)));
+	}
+	return word;
 }
 
 /*
@@ -277,7 +344,7 @@ rexp_encode_command_init(RexpKindEncoder *kind, const RexpEncoding *encoding,
 {
 	CommandEncoder *encoder = palloc0(sizeof(CommandEncoder));
 	int			nwords = list_length(encoding->words);
-	const char **words;
+	RexpWord   *words = palloc(sizeof(RexpWord) * Max(nwords, 1));
 	int			i = 0;
 	ListCell   *cell;
 
@@ -286,26 +353,28 @@ rexp_encode_command_init(RexpKindEncoder *kind, const RexpEncoding *encoding,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("the command template has no words"),
 				 errhint("Give each word as an element of the array, as in ARRAY['SET','key:#{id}','#{value}'].")));
-	words = known_words(encoding->words, desc);
-	if (words[0] == NULL || words[0][0] == '\0')
+	foreach(cell, encoding->words)
+		words[i++] = known_word(lfirst(cell), desc);
+	if (words[0].bytes == NULL || words[0].len == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("the first word of the command template must name a command"),
 				 errdetail("It is \"%s\".", (char *) linitial(encoding->words)),
+				 strpbrk(linitial(encoding->words), " \t\r\n") != NULL ?
+				 errhint("Give each word as an element of the array, as in ARRAY['SET','key:#{id}','#{value}'].") :
 				 errhint("The command is the same for each row; only its arguments may hold columns.")));
-	rexp_verb_refuse_stateful(words[0], nwords > 1 ? words[1] : NULL,
-							  "redis_command_export");
-	rexp_verb_refuse_blocking(nwords, words);
 
 	kind->encode = encode_command;
 	kind->state = encoder;
-	kind->verb = rexp_verb_look_up(nwords, words);
+	kind->verb = rexp_export_verb(nwords, words);
 
 	encoder->desc = desc;
 	encoder->skip_nulls = encoding->skip_nulls;
+	encoder->by_row = kind->verb.by_row;
 	encoder->parts = palloc0(sizeof(Part) * nwords);
 	rexp_buffer_init(&encoder->words, 256);
 	rexp_buffer_init(&encoder->scratch, 256);
+	i = 0;
 	foreach(cell, encoding->words)
 		add_word(encoder, lfirst(cell), desc, ++i == kind->verb.key_word);
 }

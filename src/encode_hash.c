@@ -127,7 +127,7 @@ rexp_encode_hash_init(RexpKindEncoder *kind, const RexpEncoding *encoding,
 					  TupleDesc desc, const bool *left_out)
 {
 	HashEncoder *encoder = palloc0(sizeof(HashEncoder));
-	const char *words[2] = {rexp_encoding_command(encoding), NULL};
+	RexpWord	words[2] = {rexp_literal_word(rexp_encoding_command(encoding))};
 
 	encoder->key_fill = rexp_key_fill(encoding->key_template, desc);
 	encoder->replace = encoding->replace;
@@ -141,5 +141,5 @@ rexp_encode_hash_init(RexpKindEncoder *kind, const RexpEncoding *encoding,
 
 	kind->encode = encode_hash;
 	kind->state = encoder;
-	kind->verb = rexp_verb_look_up(lengthof(words), words);
+	kind->verb = rexp_export_verb(lengthof(words), words);
 }

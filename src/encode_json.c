@@ -139,7 +139,7 @@ rexp_encode_json_init(RexpKindEncoder *kind, const RexpEncoding *encoding,
 					  TupleDesc desc, const bool *left_out)
 {
 	JsonEncoder *encoder = palloc0(sizeof(JsonEncoder));
-	const char *words[4] = {rexp_encoding_command(encoding), NULL, NULL, NULL};
+	RexpWord	words[4] = {rexp_literal_word(rexp_encoding_command(encoding))};
 
 	encoder->key_fill = rexp_key_fill(encoding->key_template, desc);
 	encoder->path_fill = rexp_fill_create(encoding->path, "path",
@@ -148,7 +148,7 @@ rexp_encode_json_init(RexpKindEncoder *kind, const RexpEncoding *encoding,
 
 	rexp_buffer_init(&encoder->head, 64);
 	rexp_resp_header(&encoder->head, '*', lengthof(words));
-	rexp_resp_word(&encoder->head, words[0]);
+	rexp_resp_word(&encoder->head, words[0].bytes);
 	rexp_buffer_init(&encoder->key, 256);
 	rexp_buffer_init(&encoder->path, 64);
 	rexp_buffer_init(&encoder->middle, 64);
@@ -163,5 +163,7 @@ rexp_encode_json_init(RexpKindEncoder *kind, const RexpEncoding *encoding,
 
 	kind->encode = encode_json;
 	kind->state = encoder;
-	kind->verb = rexp_verb_look_up(lengthof(words), words);
+	words[2].bytes = encoder->path.data;
+	words[2].len = encoder->path.len;
+	kind->verb = rexp_export_verb(lengthof(words), words);
 }

@@ -11,6 +11,7 @@
 
 #include "encode.h"
 #include "fill.h"
+#include "verb.h"
 
 /*
  * Append the row's commands to out and tell of them in *block, whose expiry is
@@ -40,6 +41,8 @@ extern void rexp_encode_command_init(RexpKindEncoder *kind,
 									 const RexpEncoding *encoding,
 									 TupleDesc desc);
 
+extern RexpVerb rexp_export_verb(int nwords, const RexpWord *words);
+extern RexpWord rexp_literal_word(const char *string);
 extern void rexp_check_columns_left(TupleDesc desc, const bool *left_out);
 extern RexpFill *rexp_key_fill(const char *key_template, TupleDesc desc);
 extern void rexp_append_key(const RexpBuffer *key, RexpBuffer *out,

@@ -482,7 +482,7 @@ rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 	rexp_session_capture(&session);
 	(void) rexp_link_options(job->server, session.current_user, NULL);
 	desc = rexp_source_check(job->query);
-	complete.pipeline.verb = rexp_encoder_verb(rexp_encoder_create(&job->encoding, desc));
+	(void) rexp_encoder_create(&job->encoding, desc);
 	if (job->encoding.kind != REXP_EXPORT_COMMAND)
 		complete.pipeline.seed_key =
 			rexp_changes_seed_key(rexp_key_shape_pattern(rexp_key_shape_create(job->encoding.key_template, desc)));

@@ -118,9 +118,10 @@ judge_replicas(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
 
 /* What an answer that is no error says of a write. */
 static RexpAnswer
-judge_write(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *error)
+judge_write(RexpRow *row, const RexpReply *reply, RexpError *error)
 {
-	RexpNil		nil = lane->traffic->options.verb.nil;
+	RexpReplyType refusal = row->refusal == REXP_REFUSAL_OLD_VALUE ?
+		REXP_REPLY_STRING : REXP_REPLY_NIL;
 
 	if (row->deletes)
 	{
@@ -128,12 +129,10 @@ judge_write(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *err
 		row->found = reply->integer > 0 || row->in_doubt;
 		return REXP_ANSWER_DONE;
 	}
-	if (reply->type != REXP_REPLY_NIL || nil == REXP_NIL_IS_FINE)
+	if (row->refusal == REXP_REFUSAL_NONE || reply->type != refusal)
 		return REXP_ANSWER_DONE;
-	rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
-				   nil == REXP_NIL_NO_PLACE ?
-				   "Redis answered nil: the document has no place for the path" :
-				   "Redis answered nil: the condition of the command did not hold");
+	rexp_error_set(error, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION, "%s",
+				   rexp_refusal_text(row->refusal));
 	return REXP_ANSWER_ROW;
 }
 
@@ -152,7 +151,7 @@ judge_expiry(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *er
 	 * is written again.  While slots move, it may also be asked for at a node that has
 	 * lost it; and one that was found unchanged may have gone since.
 	 */
-	if ((lane->traffic->redirect == NULL && !lane->traffic->options.verb.repeatable) ||
+	if ((lane->traffic->redirect == NULL && !row->repeatable) ||
 		row->misses++ >= MISSES_BORNE)
 		return REXP_ANSWER_ROW;
 	return lane->traffic->redirect != NULL ? REXP_ANSWER_LATER : REXP_ANSWER_AGAIN;
@@ -175,5 +174,5 @@ rexp_lane_judge(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply
 	if (reply->type == REXP_REPLY_ERROR)
 		return rexp_lane_judge_error(lane, reply->text, reply->len, error);
 	return flight->kind == REXP_FLIGHT_WRITES ?
-		judge_write(lane, row, reply, error) : judge_expiry(lane, row, reply, error);
+		judge_write(row, reply, error) : judge_expiry(lane, row, reply, error);
 }

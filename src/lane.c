@@ -87,8 +87,7 @@ rexp_lane_create(RexpTraffic *traffic, RexpLink *link)
 	sequel.changes = traffic->changes;
 	sequel.wait_replicas = traffic->options.wait_replicas;
 	sequel.wait_time = Min(REPLICAS_TIME, lane->timeout / 2);
-	rexp_window_init(&lane->window, traffic->options.batch, &sequel,
-					 traffic->options.verb.repeatable);
+	rexp_window_init(&lane->window, traffic->options.batch, &sequel);
 	return lane;
 }
 
@@ -299,8 +298,7 @@ connection_lost(RexpLane *lane, const RexpError *why, bool cut)
 	lane->block_error.sqlstate = 0;
 	if (row != NULL && cut)
 		row->losses++;
-	if (lane->flow != REXP_FLOW_STOP && !lane->traffic->options.verb.repeatable &&
-		rexp_window_is_in_doubt(&lane->window))
+	if (lane->flow != REXP_FLOW_STOP && rexp_window_is_in_doubt(&lane->window))
 	{
 		give_up_doubtful(lane, why);
 		return;
@@ -424,7 +422,7 @@ refuse(RexpLane *lane, const RexpFlight *flight, RexpRow *row, RexpAnswer answer
 		/* what was asked before may be there */
 		row->in_doubt |= (expiring || flight->kind == REXP_FLIGHT_DIGESTS) &&
 			!row->unchanged;
-		row->state = expiring && (row->only_expiry || !lane->traffic->options.verb.repeatable) ?
+		row->state = expiring && (row->only_expiry || !row->repeatable) ?
 			REXP_ROW_UNEXPIRED : REXP_ROW_REFUSED;
 	}
 	if (answer == REXP_ANSWER_FATAL)
@@ -442,7 +440,7 @@ static RexpAnswer
 look_into(RexpLane *lane, const RexpFlight *flight, RexpRow *row, RexpError *error)
 {
 	bool		may_repeat = flight->kind != REXP_FLIGHT_WRITES ||
-		lane->traffic->options.verb.repeatable;
+		row->repeatable;
 	RexpAnswer	answer;
 
 	if (lane->flow == REXP_FLOW_STOP)
@@ -840,8 +838,7 @@ step_backoff(RexpLane *lane)
 		receive(lane, &ignored) < 0)
 	{
 		rexp_link_close(lane->link);
-		if (!lane->traffic->options.verb.repeatable &&
-			rexp_window_is_in_doubt(&lane->window))
+		if (rexp_window_is_in_doubt(&lane->window))
 			give_up_doubtful(lane, &ignored);
 	}
 	if (lane->flow == REXP_FLOW_STOP || lane->flow == REXP_FLOW_CLOSED)
@@ -877,8 +874,7 @@ finish_drain(RexpLane *lane)
 		rexp_link_close(lane->link);
 
 		/* what replicas have can only be asked for where it was written */
-		if (!lane->traffic->options.verb.repeatable &&
-			rexp_window_is_in_doubt(&lane->window))
+		if (rexp_window_is_in_doubt(&lane->window))
 		{
 			give_up_doubtful(lane, &lane->why);
 			return;

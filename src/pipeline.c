@@ -532,7 +532,7 @@ bool
 rexp_pipeline_delete(RexpPipeline *p, const char *key, size_t key_len)
 {
 	RexpBuffer *out = rexp_pipeline_row_begin(p);
-	RexpBlock	block = {.commands = 1, .key_len = key_len, .deletes = true};
+	RexpBlock	block = {.commands = 1, .key_len = key_len, .repeatable = true, .deletes = true};
 
 	rexp_resp_header(out, '*', 2);
 	rexp_resp_word(out, "UNLINK");

@@ -12,7 +12,6 @@
 #include "compat.h"
 #include "link.h"
 #include "progress.h"
-#include "verb.h"
 
 typedef struct RexpPipelineOptions
 {
@@ -28,7 +27,6 @@ typedef struct RexpPipelineOptions
 	bool		keys_apart;		/* of rows with the same key, one at a time */
 	bool		changed_only;	/* rows that Redis has are not written */
 	const char *seed_key;		/* of their digests, in UTF-8; NULL: there can be none */
-	RexpVerb	verb;			/* of the commands */
 } RexpPipelineOptions;
 
 typedef struct RexpPipeline RexpPipeline;

@@ -2,76 +2,476 @@
  *
  * verb.c
  *	  What we know of Redis' commands: which word is the key, which may be
- *	  repeated, which must not be sent over a connection that is ours.
+ *	  repeated, which answer says that nothing was written, which must not be
+ *	  sent over a connection that is ours.
  *
  * From the Redis manual ("Commands", and "Key specifications") and that of its
- * modules.  A command that is not in the tables has its key as second word, and
- * is not repeated.
+ * modules, and from trials where the manual is silent.  A command that is not in
+ * the tables has its key as second word, and is not repeated.
+ *
+ * This is the only place that decides about a command, and it decides with the
+ * words that are sent.  An export looks its command up before there is a row.  If
+ * all words are known that have a say, what it is told holds for all rows.
+ * Otherwise it comes here again with the words of each row.  So each rule below
+ * says at which words it looks: the value of a SET, for one, is none of them.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "resp.h"
+#include "utils/memutils.h"
 #include "verb.h"
 
+/* One look at a command. */
+typedef struct Look
+{
+	int			nwords;
+	const RexpWord *words;
+	RexpSender	sender;
+	int			placed;			/* so many words are where they will be sent */
+	bool		unsure;			/* a word that is not known has a say */
+} Look;
+
+/* Is there a word at this place?  Places are counted from 1. */
+static bool
+has_word(Look *look, int at)
+{
+	if (at > look->placed)
+	{
+		look->unsure = true;
+		return false;
+	}
+	return at <= look->nwords;
+}
+
 /*
- * Commands that change what the connection is, so that the next command, or
- * its answer, would be another than its sender thinks.
+ * Is this option, or subcommand, the word at this place?  Redis takes a word for an
+ * option up to its first zero byte, whatever comes behind.
  */
-static const struct
+static bool
+word_is(Look *look, int at, const char *option)
+{
+	const RexpWord *word;
+	size_t		len = strlen(option);
+
+	if (!has_word(look, at))
+		return false;
+	word = &look->words[at - 1];
+	if (word->bytes == NULL)
+	{
+		look->unsure |= !word->is_number;
+		return false;
+	}
+	return word->len >= len && pg_strncasecmp(word->bytes, option, len) == 0 &&
+		(word->len == len || word->bytes[len] == '\0');
+}
+
+/* Is it one of these? */
+static bool
+word_is_among(Look *look, int at, const char *const *options)
+{
+	for (; *options != NULL; options++)
+	{
+		if (word_is(look, at, *options))
+			return true;
+	}
+	return false;
+}
+
+/* Is the option among the words from there on, up to one that ends the options? */
+static bool
+has_option(Look *look, int from, const char *option, const char *end)
+{
+	for (int at = from; has_word(look, at); at++)
+	{
+		if (end != NULL && word_is(look, at, end))
+			return false;
+		if (word_is(look, at, option))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Commands that are not sent
+ */
+
+typedef struct Refused
 {
 	const char *word;
-	const char *second;			/* or NULL: all of them */
-}			stateful[] = {
+	const char *second;			/* or NULL: whatever comes second */
+} Refused;
+
+/*
+ * Those that change what the connection is, so that the next command, or its
+ * answer, would be another than its sender thinks.
+ */
+static const Refused stateful[] = {
 	{"SELECT", NULL}, {"AUTH", NULL}, {"HELLO", NULL}, {"RESET", NULL},
 	{"QUIT", NULL}, {"MULTI", NULL}, {"EXEC", NULL}, {"DISCARD", NULL},
 	{"WATCH", NULL}, {"UNWATCH", NULL}, {"SUBSCRIBE", NULL},
 	{"PSUBSCRIBE", NULL}, {"SSUBSCRIBE", NULL}, {"UNSUBSCRIBE", NULL},
 	{"PUNSUBSCRIBE", NULL}, {"SUNSUBSCRIBE", NULL}, {"MONITOR", NULL},
 	{"SYNC", NULL}, {"PSYNC", NULL}, {"REPLCONF", NULL}, {"READONLY", NULL},
-	{"READWRITE", NULL}, {"ASKING", NULL}, {"CLIENT", "REPLY"},
-	{"CLIENT", "TRACKING"}, {"CLIENT", "SETNAME"}, {"CLIENT", "NO-EVICT"},
-	{"CLIENT", "NO-TOUCH"}, {"CLIENT", "CACHING"}
+	{"READWRITE", NULL}, {"ASKING", NULL}, {"SCRIPT", "DEBUG"}
 };
 
-/* Commands that wait for something, and with them all that come behind. */
-static const char *const blocking[] = {
-	"BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BLMPOP", "BZPOPMIN", "BZPOPMAX",
-	"BZMPOP", "WAIT", "WAITAOF"
+/* Of CLIENT those that change nothing here; each version of Redis has others. */
+static const char *const client_harmless[] = {
+	"GETNAME", "GETREDIR", "HELP", "ID", "INFO", "KILL", "LIST", "PAUSE",
+	"TRACKINGINFO", "UNBLOCK", "UNPAUSE", NULL
 };
 
-/* Words that change what is told below of a command. */
-typedef enum Unless
+/* Those after which the rows behind would wait, or find no master there. */
+static const Refused holding[] = {
+	{"BLPOP", NULL}, {"BRPOP", NULL}, {"BLMOVE", NULL}, {"BRPOPLPUSH", NULL},
+	{"BLMPOP", NULL}, {"BZPOPMIN", NULL}, {"BZPOPMAX", NULL}, {"BZMPOP", NULL},
+	{"WAIT", NULL}, {"WAITAOF", NULL}, {"CLIENT", "PAUSE"}, {"DEBUG", "SLEEP"},
+	{"SHUTDOWN", NULL}, {"FAILOVER", NULL}, {"REPLICAOF", NULL}, {"SLAVEOF", NULL}
+};
+
+static const Refused *
+find_refused(Look *look, const Refused *table, size_t size)
 {
-	UNLESS_NOTHING,
-	UNLESS_INCR,				/* it adds up then */
-	UNLESS_CONDITION			/* the answer tells of what was there then */
-} Unless;
+	for (size_t i = 0; i < size; i++)
+	{
+		if (word_is(look, 1, table[i].word) &&
+			(table[i].second == NULL || word_is(look, 2, table[i].second)))
+			return &table[i];
+	}
+	return NULL;
+}
 
-/* Commands that may be repeated: what they leave behind is the same. */
+/* Is it a subcommand of CLIENT that may do anything? */
+static bool
+is_odd_client(Look *look)
+{
+	return word_is(look, 1, "CLIENT") && has_word(look, 2) &&
+		!word_is_among(look, 2, client_harmless) && !look->unsure;
+}
+
+/* Is it a read that waits?  The option comes before the streams. */
+static bool
+reads_and_waits(Look *look)
+{
+	return (word_is(look, 1, "XREAD") || word_is(look, 1, "XREADGROUP")) &&
+		has_option(look, 2, "BLOCK", "STREAMS");
+}
+
+static const char *
+sender_name(const Look *look)
+{
+	return look->sender == REXP_SENDER_COMMAND ? "redis_command" : "redis_command_export";
+}
+
+static bool
+refuse_stateful(Look *look, RexpError *error)
+{
+	const Refused *found = find_refused(look, stateful, lengthof(stateful));
+	bool		client = found == NULL && is_odd_client(look);
+	char		second[64] = "";
+
+	if (found == NULL && !client)
+		return false;
+	if (client && look->words[1].bytes != NULL)
+		rexp_printable(second, sizeof(second), look->words[1].bytes,
+					   strnlen(look->words[1].bytes, look->words[1].len));
+	else if (found != NULL && found->second != NULL)
+		strlcpy(second, found->second, sizeof(second));
+	for (char *c = second; *c != '\0'; c++)
+		*c = pg_ascii_toupper((unsigned char) *c);
+	rexp_error_set(error, ERRCODE_FEATURE_NOT_SUPPORTED, "cannot send %s%s%s with %s",
+				   client ? "CLIENT" : found->word, second[0] != '\0' ? " " : "", second,
+				   sender_name(look));
+	rexp_error_detail(error, "It would change the connection, which other commands use too.");
+	if (word_is(look, 1, "SELECT") || word_is(look, 1, "AUTH"))
+		rexp_error_hint(error, "The database is an option of the foreign server, username and password are options of its user mapping.");
+	return true;
+}
+
+static bool
+refuse_holding(Look *look, RexpError *error)
+{
+	const Refused *found = find_refused(look, holding, lengthof(holding));
+	bool		reads = found == NULL && reads_and_waits(look);
+	char		name[64];
+
+	if (found == NULL && !reads)
+		return false;
+	if (found != NULL)
+		snprintf(name, sizeof(name), "%s%s%s", found->word,
+				 found->second != NULL ? " " : "", found->second != NULL ? found->second : "");
+	else
+		snprintf(name, sizeof(name), "%s BLOCK",
+				 word_is(look, 1, "XREAD") ? "XREAD" : "XREADGROUP");
+	rexp_error_set(error, ERRCODE_FEATURE_NOT_SUPPORTED, "cannot export with %s", name);
+	rexp_error_detail(error, "It would hold up the rows behind it.");
+	return true;
+}
+
+/* Several words in one are no command. */
+static bool
+refuse_blank(Look *look, RexpError *error)
+{
+	const RexpWord *first = &look->words[0];
+	size_t		len = 0;
+	char		name[64];
+
+	while (len < first->len && !isspace((unsigned char) first->bytes[len]))
+		len++;
+	if (len == first->len)
+		return false;
+
+	/* what follows may be a secret */
+	rexp_printable(name, sizeof(name), first->bytes, len);
+	rexp_error_set(error, ERRCODE_INVALID_PARAMETER_VALUE,
+				   "the name of a command holds no blank");
+	rexp_error_detail(error, "The first word of the command begins with \"%s\" and a blank.", name);
+	if (look->sender == REXP_SENDER_COMMAND)
+		rexp_error_hint(error, "Give each word of the command as an argument of its own, as in redis_command('redis', 'GET', 'key').");
+	else
+		rexp_error_hint(error, "Give each word as an element of the array, as in ARRAY['SET','key:#{id}','#{value}'].");
+	return true;
+}
+
+/*
+ * Commands that may be repeated: what they leave behind is the same, and their answer
+ * is not taken for another.
+ *
+ * That holds for a run of rows, too, which is sent again from some row on.  Conditions
+ * that are the same for all rows do no harm to it, but NX in one row and XX in the
+ * next do: the first time over, the one finds nothing and the other writes, the
+ * second time the one overwrites what the other wrote.
+ */
+
+static const char *const presence[] = {"NX", "XX", NULL};
+
+/* A condition that each row has for itself. */
+static bool
+differs_by_row(const Look *look, bool condition)
+{
+	return look->sender == REXP_SENDER_ROW && condition;
+}
+
+/* SET key value [option ...] */
+static void
+look_at_set(Look *look, RexpVerb *verb)
+{
+	static const char *const with_time[] = {"EX", "PX", "EXAT", "PXAT", NULL};
+	static const char *const with_value[] = {"IFEQ", "IFNE", "IFDEQ", "IFDNE", NULL};
+	bool		there = false;
+	bool		gone = false;
+	bool		get = false;
+	bool		value = false;
+
+	for (int at = 4; has_word(look, at); at++)
+	{
+		if (word_is(look, at, "NX"))
+			there = true;
+		else if (word_is(look, at, "XX"))
+			gone = true;
+		else if (word_is(look, at, "GET"))
+			get = true;
+		else if (word_is_among(look, at, with_time))
+			at++;
+		else if (word_is_among(look, at, with_value))
+		{
+			value = true;
+			at++;
+		}
+	}
+	verb->repeatable = !there && !gone && !get && !value;
+	if (there)
+		verb->refusal = get ? REXP_REFUSAL_OLD_VALUE : REXP_REFUSAL_KEY_THERE;
+	else if (gone)
+		verb->refusal = REXP_REFUSAL_KEY_GONE;
+	else if (value && get)
+		verb->refusal = REXP_REFUSAL_UNTOLD;
+	else
+		verb->refusal = get ? REXP_REFUSAL_NONE : REXP_REFUSAL_CONDITION;
+}
+
+/* ZADD and GEOADD key [option ...] number ...: the first that is none ends them. */
+static void
+look_at_scores(Look *look, RexpVerb *verb)
+{
+	static const char *const others[] = {"GT", "LT", "CH", NULL};
+	bool		adds = false;
+	bool		condition = false;
+
+	for (int at = 3; has_word(look, at); at++)
+	{
+		if (word_is(look, at, "INCR"))
+			adds = true;
+		else if (word_is_among(look, at, presence))
+			condition = true;
+		else if (!word_is_among(look, at, others))
+			break;
+	}
+	verb->repeatable = !adds && !differs_by_row(look, condition);
+	if (adds)
+		verb->refusal = REXP_REFUSAL_CONDITION;
+}
+
+/* EXPIRE key seconds [option ...], HEXPIRE key seconds [option ...] FIELDS ... */
+static void
+look_at_expiry(Look *look, RexpVerb *verb)
+{
+	verb->repeatable = !differs_by_row(look, has_option(look, 4, "NX", "FIELDS") ||
+									   has_option(look, 4, "XX", "FIELDS"));
+}
+
+/* FT.SUGADD key string score [INCR] [PAYLOAD payload] */
+static void
+look_at_suggestion(Look *look, RexpVerb *verb)
+{
+	verb->repeatable = !has_option(look, 5, "INCR", NULL);
+}
+
+/* XADD key [NOMKSTREAM] ... id field value ... */
+static void
+look_at_stream(Look *look, RexpVerb *verb)
+{
+	static const char *const with_value[] = {"MAXLEN", "MINID", "LIMIT", NULL};
+	static const char *const alone[] = {"KEEPREF", "DELREF", "ACKED", NULL};
+
+	verb->repeatable = false;
+	for (int at = 3; has_word(look, at); at++)
+	{
+		if (word_is(look, at, "NOMKSTREAM"))
+			verb->refusal = REXP_REFUSAL_STREAM_GONE;
+		else if (word_is_among(look, at, with_value))
+			at += word_is(look, at + 1, "=") || word_is(look, at + 1, "~") ? 2 : 1;
+		else if (!word_is_among(look, at, alone))
+			break;
+	}
+}
+
+/*
+ * names_the_same
+ *	  Does a path of RedisJSON name the same place again, after what it names was
+ *	  written, or, with "deletes", deleted?
+ *
+ * Not so a search at all levels, which finds what was written, nor a filter; and if
+ * an element of an array is deleted, its number is the next one's.
+ */
+static bool
+names_the_same(const RexpWord *path, bool deletes)
+{
+	const char *bytes = path->bytes;
+
+	for (size_t i = 0; i < path->len; i++)
+	{
+		char		c = bytes[i];
+
+		if (c == '"' || c == '\'')
+		{
+			for (i++; i < path->len && bytes[i] != c; i++)
+			{
+				if (bytes[i] == '\\')
+					i++;
+			}
+			continue;
+		}
+		if (c == '?' || (c == '.' && i + 1 < path->len && bytes[i + 1] == '.'))
+			return false;
+		if (!deletes)
+			continue;
+		if (c == '*' || c == ',' || c == ':')
+			return false;
+		if (c == '[')
+		{
+			while (i + 1 < path->len && bytes[i + 1] == ' ')
+				i++;
+			if (i + 1 >= path->len || (bytes[i + 1] != '"' && bytes[i + 1] != '\''))
+				return false;
+		}
+	}
+	return true;
+}
+
+/* The word at this place is such a path, or there is none. */
+static bool
+path_names_the_same(Look *look, int at, bool deletes)
+{
+	if (!has_word(look, at))
+		return true;
+	if (look->words[at - 1].bytes == NULL)
+	{
+		look->unsure = true;
+		return false;
+	}
+	return names_the_same(&look->words[at - 1], deletes);
+}
+
+/* JSON.SET key path value [option ...], JSON.MERGE key path value */
+static void
+look_at_document(Look *look, RexpVerb *verb)
+{
+	bool		root = word_is(look, 3, "$") || word_is(look, 3, ".");
+
+	verb->repeatable = path_names_the_same(look, 3, false);
+	verb->refusal = REXP_REFUSAL_NO_PLACE;
+	if (has_option(look, 5, "NX", NULL))
+		verb->refusal = root ? REXP_REFUSAL_KEY_THERE : REXP_REFUSAL_PATH_THERE;
+	else if (has_option(look, 5, "XX", NULL))
+		verb->refusal = root ? REXP_REFUSAL_KEY_GONE : REXP_REFUSAL_PATH_GONE;
+	if (verb->refusal != REXP_REFUSAL_NO_PLACE)
+		verb->repeatable = false;
+}
+
+/* JSON.DEL key [path] */
+static void
+look_at_deletion(Look *look, RexpVerb *verb)
+{
+	verb->repeatable = path_names_the_same(look, 3, true);
+}
+
+/* JSON.MSET key path value [key path value ...] */
+static void
+look_at_documents(Look *look, RexpVerb *verb)
+{
+	for (int at = 3; has_word(look, at); at += 3)
+		verb->repeatable &= path_names_the_same(look, at, false);
+}
+
 static const struct
 {
 	const char *word;
-	Unless		unless;
+	void		(*look_at) (Look *look, RexpVerb *verb);	/* NULL: whatever comes
+															 * behind */
 }			repeatable[] = {
-	{"SET", UNLESS_CONDITION}, {"SETEX", UNLESS_NOTHING}, {"PSETEX", UNLESS_NOTHING},
-	{"SETNX", UNLESS_NOTHING}, {"MSET", UNLESS_NOTHING}, {"SETBIT", UNLESS_NOTHING},
-	{"SETRANGE", UNLESS_NOTHING}, {"DEL", UNLESS_NOTHING}, {"UNLINK", UNLESS_NOTHING},
-	{"EXPIRE", UNLESS_NOTHING}, {"PEXPIRE", UNLESS_NOTHING},
-	{"EXPIREAT", UNLESS_NOTHING}, {"PEXPIREAT", UNLESS_NOTHING},
-	{"PERSIST", UNLESS_NOTHING}, {"TOUCH", UNLESS_NOTHING},
-	{"HSET", UNLESS_NOTHING}, {"HMSET", UNLESS_NOTHING}, {"HSETNX", UNLESS_NOTHING},
-	{"HDEL", UNLESS_NOTHING}, {"HEXPIRE", UNLESS_NOTHING},
-	{"HPEXPIRE", UNLESS_NOTHING}, {"HPERSIST", UNLESS_NOTHING},
-	{"SADD", UNLESS_NOTHING}, {"SREM", UNLESS_NOTHING},
-	{"ZADD", UNLESS_INCR}, {"ZREM", UNLESS_NOTHING}, {"GEOADD", UNLESS_NOTHING},
-	{"PFADD", UNLESS_NOTHING}, {"LSET", UNLESS_NOTHING},
-	{"JSON.SET", UNLESS_CONDITION}, {"JSON.MERGE", UNLESS_NOTHING},
-	{"JSON.MSET", UNLESS_NOTHING}, {"JSON.DEL", UNLESS_NOTHING},
-	{"FT.SUGADD", UNLESS_INCR}, {"FT.SUGDEL", UNLESS_NOTHING},
-	{"VADD", UNLESS_NOTHING}, {"VREM", UNLESS_NOTHING}, {"BF.ADD", UNLESS_NOTHING},
-	{"BF.MADD", UNLESS_NOTHING}, {"PING", UNLESS_NOTHING}, {"GET", UNLESS_NOTHING}
+	{"SET", look_at_set}, {"SETEX", NULL}, {"PSETEX", NULL}, {"SETNX", NULL},
+	{"MSET", NULL}, {"SETBIT", NULL}, {"SETRANGE", NULL}, {"DEL", NULL},
+	{"UNLINK", NULL}, {"EXPIRE", look_at_expiry}, {"PEXPIRE", look_at_expiry},
+	{"EXPIREAT", look_at_expiry}, {"PEXPIREAT", look_at_expiry}, {"PERSIST", NULL},
+	{"TOUCH", NULL}, {"HSET", NULL}, {"HMSET", NULL}, {"HSETNX", NULL},
+	{"HDEL", NULL}, {"HEXPIRE", look_at_expiry}, {"HPEXPIRE", look_at_expiry},
+	{"HPERSIST", NULL}, {"SADD", NULL}, {"SREM", NULL}, {"ZADD", look_at_scores},
+	{"ZREM", NULL}, {"GEOADD", look_at_scores}, {"PFADD", NULL}, {"LSET", NULL},
+	{"XADD", look_at_stream},
+	{"JSON.SET", look_at_document}, {"JSON.MERGE", look_at_document},
+	{"JSON.MSET", look_at_documents}, {"JSON.DEL", look_at_deletion},
+	{"FT.SUGADD", look_at_suggestion}, {"FT.SUGDEL", NULL}, {"VADD", NULL},
+	{"VREM", NULL}, {"BF.ADD", NULL}, {"BF.MADD", NULL}, {"PING", NULL}, {"GET", NULL}
 };
+
+static void
+look_at_options(Look *look, RexpVerb *verb)
+{
+	verb->repeatable = false;
+	verb->refusal = REXP_REFUSAL_NONE;
+	for (size_t i = 0; i < lengthof(repeatable); i++)
+	{
+		if (!word_is(look, 1, repeatable[i].word))
+			continue;
+		verb->repeatable = true;
+		if (repeatable[i].look_at != NULL)
+			repeatable[i].look_at(look, verb);
+		break;
+	}
+}
 
 /* Where the key is, if it is not the second word. */
 static const struct
@@ -94,128 +494,107 @@ static const struct
 	{"DEBUG", 3}
 };
 
-static bool
-same_word(const char *a, const char *b)
+/* A number of keys that is not known yet is taken for one or more, for the moment. */
+static int
+key_after_count(Look *look)
 {
-	return a != NULL && pg_strcasecmp(a, b) == 0;
-}
-
-/* Is this word among those from the third on? */
-static bool
-has_option(int nwords, const char *const *words, const char *option)
-{
-	for (int i = 2; i < nwords; i++)
-	{
-		if (same_word(words[i], option))
-			return true;
-	}
-	return false;
-}
-
-/* Does the command hold a word that makes it depend on what was there? */
-static bool
-has_condition(int nwords, const char *const *words)
-{
-	return has_option(nwords, words, "NX") || has_option(nwords, words, "XX") ||
-		has_option(nwords, words, "GET") || has_option(nwords, words, "IFEQ") ||
-		has_option(nwords, words, "IFNE") || has_option(nwords, words, "IFDEQ") ||
-		has_option(nwords, words, "IFDNE");
-}
-
-static bool
-is_repeatable(int nwords, const char *const *words)
-{
-	for (size_t i = 0; i < lengthof(repeatable); i++)
-	{
-		if (!same_word(words[0], repeatable[i].word))
-			continue;
-		switch (repeatable[i].unless)
-		{
-			case UNLESS_INCR:
-				return !has_option(nwords, words, "INCR");
-			case UNLESS_CONDITION:
-				return !has_condition(nwords, words);
-			default:
-				return true;
-		}
-	}
-	return false;
+	if (has_word(look, 3) && look->words[2].bytes == NULL)
+		look->unsure = true;
+	return look->nwords >= 4 && !word_is(look, 3, "0") ? 4 : 0;
 }
 
 static int
-key_word(int nwords, const char *const *words)
+key_word(Look *look)
 {
 	for (size_t i = 0; i < lengthof(keys); i++)
 	{
-		if (!same_word(words[0], keys[i].word))
+		if (!word_is(look, 1, keys[i].word))
 			continue;
-		if (keys[i].key_word >= 0)
-			return nwords >= keys[i].key_word ? keys[i].key_word : 0;
-
-		/* a number of keys that differs by row is taken for one or more */
-		return nwords >= 4 && !same_word(words[2], "0") ? 4 : 0;
+		if (keys[i].key_word < 0)
+			return key_after_count(look);
+		return look->nwords >= keys[i].key_word ? keys[i].key_word : 0;
 	}
-	return nwords >= 2 ? 2 : 0;
+	return look->nwords >= 2 ? 2 : 0;
 }
 
 /*
  * rexp_verb_look_up
- *	  What is known of a command.  A word that is not known yet is NULL, but for
- *	  the first.
+ *	  Tell in *verb what is known of a command.  False if it is one that must not be
+ *	  sent, which *error then tells.
+ *
+ * The first word must be known.  With verb->by_row some words are not known that may
+ * change what is told: then it is to be looked up again for each row, with all.
  */
-RexpVerb
-rexp_verb_look_up(int nwords, const char *const *words)
+bool
+rexp_verb_look_up(int nwords, const RexpWord *words, RexpSender sender,
+				  RexpVerb *verb, RexpError *error)
 {
-	RexpVerb	verb;
+	Look		look = {nwords, words, sender, PG_INT32_MAX, false};
 
-	verb.key_word = key_word(nwords, words);
-	verb.repeatable = is_repeatable(nwords, words);
-	verb.nil = REXP_NIL_IS_FINE;
-	if (same_word(words[0], "JSON.SET") || same_word(words[0], "JSON.MERGE"))
-		verb.nil = REXP_NIL_NO_PLACE;
-	else if (same_word(words[0], "SET") && !has_option(nwords, words, "GET"))
-		verb.nil = REXP_NIL_NOT_SET;
-	return verb;
+	for (int i = nwords - 1; i >= 0; i--)
+	{
+		if (words[i].bytes == NULL && words[i].is_many)
+			look.placed = i;
+	}
+	if (refuse_blank(&look, error) || refuse_stateful(&look, error) ||
+		(sender != REXP_SENDER_COMMAND && refuse_holding(&look, error)))
+		return false;
+	look_at_options(&look, verb);
+	if (sender != REXP_SENDER_COMMAND && verb->refusal == REXP_REFUSAL_UNTOLD)
+	{
+		rexp_error_set(error, ERRCODE_FEATURE_NOT_SUPPORTED,
+					   "cannot export with a condition on the value and GET");
+		rexp_error_detail(error, "The answer would not tell whether the row was written.");
+		rexp_error_hint(error, "Leave out GET.");
+		return false;
+	}
+	verb->key_word = key_word(&look);
+	verb->by_row = look.unsure;
+	return true;
 }
 
 /*
- * rexp_verb_refuse_stateful
- *	  Raise an error for a command that changes the connection.  second may be
- *	  NULL; by is the name of the function that would send it.
+ * rexp_command_words
+ *	  The words of a command that we have written ourselves, in RESP.  The array is
+ *	  palloc'd, the words lie in the command.
  */
-void
-rexp_verb_refuse_stateful(const char *first, const char *second, const char *by)
+RexpWord *
+rexp_command_words(const char *command, int *nwords)
 {
-	for (size_t i = 0; i < lengthof(stateful); i++)
+	RexpWord   *words;
+
+	*nwords = (int) rexp_resp_take_header(&command);
+	words = MemoryContextAllocHuge(CurrentMemoryContext, sizeof(RexpWord) * *nwords);
+	for (int i = 0; i < *nwords; i++)
 	{
-		if (!same_word(first, stateful[i].word) ||
-			(stateful[i].second != NULL && !same_word(second, stateful[i].second)))
-			continue;
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot send %s%s%s with %s", stateful[i].word,
-						stateful[i].second ? " " : "",
-						stateful[i].second ? stateful[i].second : "", by),
-				 errdetail("It would change the connection, which other commands use too."),
-				 same_word(first, "SELECT") || same_word(first, "AUTH") ?
-				 errhint("The database is an option of the foreign server, username and password are options of its user mapping.") : 0));
+		words[i].len = rexp_resp_take_header(&command);
+		words[i].bytes = command;
+		command += words[i].len + 2;
 	}
+	return words;
 }
 
-/* Raise an error for a command that would hold up an export. */
-void
-rexp_verb_refuse_blocking(int nwords, const char *const *words)
+/* What a refusal is told as. */
+const char *
+rexp_refusal_text(RexpRefusal refusal)
 {
-	bool		blocks = same_word(words[0], "XREAD") || same_word(words[0], "XREADGROUP");
-
-	/* the option comes anywhere before the streams, as second word too */
-	blocks = blocks && ((nwords > 1 && same_word(words[1], "BLOCK")) ||
-						has_option(nwords, words, "BLOCK"));
-	for (size_t i = 0; i < lengthof(blocking); i++)
-		blocks |= same_word(words[0], blocking[i]);
-	if (blocks)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot export with %s", words[0]),
-				 errdetail("It waits, and the rows behind it would wait with it.")));
+	switch (refusal)
+	{
+		case REXP_REFUSAL_KEY_THERE:
+			return "Redis answered nil: the command has NX, and the key exists";
+		case REXP_REFUSAL_KEY_GONE:
+			return "Redis answered nil: the command has XX, and the key does not exist";
+		case REXP_REFUSAL_PATH_THERE:
+			return "Redis answered nil: the command has NX, and the path is there already, or the document has no place for it";
+		case REXP_REFUSAL_PATH_GONE:
+			return "Redis answered nil: the command has XX, and the path is not there";
+		case REXP_REFUSAL_CONDITION:
+			return "Redis answered nil: the condition of the command did not hold";
+		case REXP_REFUSAL_STREAM_GONE:
+			return "Redis answered nil: the command has NOMKSTREAM, and the stream does not exist";
+		case REXP_REFUSAL_OLD_VALUE:
+			return "Redis answered with a value: the command has NX, and the key exists";
+		default:
+			return "Redis answered nil: the document has no place for the path";
+	}
 }

@@ -49,16 +49,13 @@ static const char asking_command[] = "*1\r\n$6\r\nASKING\r\n";
  * rexp_window_init
  *	  An empty window, with its memory in the current context.
  *
- * batch is the usual number of rows in one.  repeatable says whether rows that
- * were written may be written again.
+ * batch is the usual number of rows in one.
  */
 void
-rexp_window_init(RexpWindow *window, int batch, const RexpSequel *sequel,
-				 bool repeatable)
+rexp_window_init(RexpWindow *window, int batch, const RexpSequel *sequel)
 {
 	memset(window, 0, sizeof(RexpWindow));
 	window->sequel = *sequel;
-	window->repeatable = repeatable;
 	window->bytes_most = REXP_WINDOW_BYTES;
 	window->context = CurrentMemoryContext;
 	for (int i = 0; i < RING; i++)
@@ -247,6 +244,8 @@ rexp_window_row_end(RexpWindow *window, const RexpBlock *block, int slot)
 	row->key_len = block->key_len;
 	row->expiry = block->expiry;
 	row->commands = block->commands;
+	row->repeatable = block->repeatable;
+	row->refusal = block->refusal;
 	row->deletes = block->deletes;
 	row->watched = block->watched;
 	row->print = block->print;
@@ -799,6 +798,8 @@ rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch, RexpRow *r
 	block.key_len = row->key_len;
 	block.expiry = row->expiry;
 	block.commands = row->commands + asking - row->asking;
+	block.repeatable = row->repeatable;
+	block.refusal = row->refusal;
 	block.deletes = row->deletes;
 	block.watched = row->watched;
 	block.print = row->print;
@@ -836,21 +837,61 @@ rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch, RexpRow *r
  * When things go wrong
  */
 
+/* Is the row's write answered, and what follows it still to come? */
+static bool
+row_is_answered(const RexpRow *row)
+{
+	return row->state == REXP_ROW_WRITTEN || row->state == REXP_ROW_EXPIRING ||
+		row->state == REXP_ROW_UNEXPIRED || row->state == REXP_ROW_UNNOTED ||
+		row->state == REXP_ROW_NOTING || row->state == REXP_ROW_HELD;
+}
+
 /*
- * Is data of a row with Redis that we cannot ask for?  What was written may not be
- * known to have been, or not be known to be with the replicas.
+ * bind_rows
+ *	  A row must not be written again if a later one was carried out that cannot be:
+ *	  it would undo what that has added.
+ */
+static void
+bind_rows(RexpWindow *window)
+{
+	bool		bound = false;
+
+	for (int i = window->queued - 1; i >= 0; i--)
+	{
+		RexpBatch  *batch = &window->ring[(window->head + i) % RING];
+
+		for (int j = batch->nrows - 1; j >= 0; j--)
+		{
+			RexpRow    *row = &batch->rows[j];
+
+			if (!row_is_answered(row) && row->state != REXP_ROW_DONE &&
+				row->state != REXP_ROW_HANDED_OVER)
+				continue;
+			bound |= !row->repeatable;
+			row->repeatable &= !bound;
+		}
+	}
+}
+
+/*
+ * Is data of a row with Redis that we cannot ask for, and that must not be sent again?
+ * What was written may not be known to have been, or not be known to be with the
+ * replicas.
  */
 bool
-rexp_window_is_in_doubt(const RexpWindow *window)
+rexp_window_is_in_doubt(RexpWindow *window)
 {
+	bind_rows(window);
 	for (int i = 0; i < window->queued; i++)
 	{
 		const RexpBatch *batch = &window->ring[(window->head + i) % RING];
 
 		for (int j = 0; j < batch->nrows; j++)
 		{
-			if (batch->rows[j].state == REXP_ROW_SENT ||
-				batch->rows[j].state == REXP_ROW_HELD)
+			const RexpRow *row = &batch->rows[j];
+
+			if (!row->repeatable &&
+				(row->state == REXP_ROW_SENT || row->state == REXP_ROW_HELD))
 				return true;
 		}
 	}
@@ -876,15 +917,12 @@ slot_is_in(const SlotSet *set, int slot)
 static void
 rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, SlotSet *again)
 {
-	bool		answered = row->state == REXP_ROW_WRITTEN ||
-		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_UNEXPIRED ||
-		row->state == REXP_ROW_UNNOTED || row->state == REXP_ROW_NOTING ||
-		row->state == REXP_ROW_HELD;
+	bool		answered = row_is_answered(row);
 	bool		settled = row->state == REXP_ROW_DONE || row->state == REXP_ROW_HANDED_OVER;
 
 	if (row->state == REXP_ROW_FAILED ||
 		(row->state == REXP_ROW_HANDED_OVER && !row->asked_away) ||
-		(settled && (!window->repeatable || row->only_expiry || row->unchanged ||
+		(settled && (!row->repeatable || row->only_expiry || row->unchanged ||
 					 !slot_is_in(again, row->slot))))
 		return;
 	if (settled)
@@ -902,7 +940,7 @@ rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, SlotSet *again)
 		row->state = REXP_ROW_UNCHECKED;
 		return;
 	}
-	if ((!window->repeatable || row->only_expiry) && answered)
+	if ((!row->repeatable || row->only_expiry) && answered)
 	{
 		/* only what follows its write is asked for again */
 		if (row->state != REXP_ROW_HELD)
@@ -919,8 +957,9 @@ rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, SlotSet *again)
  *
  * Failed rows after it stay settled: their failure has been counted.  So do, in a
  * cluster, those of other slots; but rows of the same that were handed over after
- * ASK are sent once more, since they must come after those.  Of commands that are not repeatable, only those
- * are sent again that were refused.
+ * ASK are sent once more, since they must come after those.  Of rows whose command is
+ * not repeatable, and of those before them, only those are sent again that were
+ * refused.
  * A row of which Redis may know something is in doubt until it is settled.
  */
 void
@@ -929,6 +968,7 @@ rexp_window_rewind(RexpWindow *window)
 	SlotSet		again;
 
 	memset(&again, 0, sizeof(again));
+	bind_rows(window);
 	window->rewound = true;
 	window->nflights = 0;
 	window->receive_at = window->receive_part = 0;

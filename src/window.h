@@ -46,6 +46,8 @@ typedef struct RexpRow
 	int			commands;		/* in the block */
 	uint16		slot;			/* of its key, in a cluster */
 	uint8		state;			/* a RexpRowState */
+	uint8		refusal;		/* a RexpRefusal */
+	bool		repeatable;		/* what was written may be sent again */
 	bool		asking;			/* its node does not own the slot yet */
 	bool		asked_away;		/* handed over to such a node */
 	bool		echo;			/* sent once more for the order; it is counted
@@ -118,7 +120,6 @@ typedef struct RexpSequel
 typedef struct RexpWindow
 {
 	RexpSequel	sequel;
-	bool		repeatable;		/* a write that was answered may be sent again */
 	size_t		bytes_most;		/* that are queued; may be exceeded by a row */
 	bool		rewound;		/* writes may have no effect, since they had one */
 	uint32	   *pending;		/* in a cluster: rows by slot that are not
@@ -142,7 +143,7 @@ typedef struct RexpWindow
 } RexpWindow;
 
 extern void rexp_window_init(RexpWindow *window, int batch,
-							 const RexpSequel *sequel, bool repeatable);
+							 const RexpSequel *sequel);
 extern RexpBatch *rexp_window_filling(RexpWindow *window);
 extern RexpBuffer *rexp_window_row_begin(RexpWindow *window);
 extern RexpRow *rexp_window_row_end(RexpWindow *window, const RexpBlock *block,
@@ -173,7 +174,7 @@ extern void rexp_window_settle(RexpWindow *window, RexpBatch *batch,
 							   RexpRow *row, RexpRowState state);
 
 extern void rexp_window_rewind(RexpWindow *window);
-extern bool rexp_window_is_in_doubt(const RexpWindow *window);
+extern bool rexp_window_is_in_doubt(RexpWindow *window);
 extern void rexp_window_drop_unsent(RexpWindow *window);
 extern void rexp_window_reckon(const RexpWindow *window, int64 *in_doubt,
 							   int64 *unsent);

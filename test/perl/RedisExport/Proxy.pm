@@ -4,7 +4,7 @@
 #   add_server($node, $proxy, name => 'far');
 #
 # cut_after: the first connection is cut after so many bytes from the client, the second after so many, and so on; those after the
-# last are not cut. trickle: the first so many bytes that Redis answers are passed on one at a time. socket => 1: it listens on a Unix
+# last are not cut. swallow: the first connection over which these bytes come is cut with the answer to them, which does not pass. trickle: the first so many bytes that Redis answers are passed on one at a time. socket => 1: it listens on a Unix
 # socket, ->host is its path.
 # ->raise('stall') and ->lower('stall'): in between nothing passes. The same with 'hold', but for connections made meanwhile, which
 # pass; ->released says how many of those that were held have since come to their end. ->raise('cut') cuts all connections, once. ->connections says how
@@ -35,6 +35,7 @@ sub new
 	my $self = bless {
 		cut_after => [],
 		trickle => 0,
+		swallow => undef,
 		%options,
 		redis => $redis->port,
 		dir => $dir,
@@ -132,12 +133,18 @@ sub _pass
 	sysread($from, my $bytes, 65536) or return 0;
 	if ($from == $pair->{redis})
 	{
+		return 0 if $pair->{swallows};
 		while ($self->{trickle} > 0 && length $bytes)
 		{
 			$self->{trickle}--;
 			RedisExport::Fake::write_all($pair->{client}, substr $bytes, 0, 1, '') or return 0;
 		}
 		return RedisExport::Fake::write_all($pair->{client}, $bytes);
+	}
+	if (defined $self->{swallow} && index($bytes, $self->{swallow}) >= 0)
+	{
+		$pair->{swallows} = 1;
+		$self->{swallow} = undef;
 	}
 	$bytes = substr $bytes, 0, $pair->{left} if defined $pair->{left} && length $bytes > $pair->{left};
 	RedisExport::Fake::write_all($pair->{redis}, $bytes) or return 0;
