@@ -154,13 +154,13 @@ subtest 'nodes of Redis' => sub {
 	for my $name (@names)
 	{
 		my $word = $databases{$name}{word};
-		$node->safe_psql($name, "CREATE SERVER far FOREIGN DATA WRAPPER redis_export OPTIONS (host '$word.invalid')");
+		$node->safe_psql($name, "CREATE SERVER far FOREIGN DATA WRAPPER redis_export OPTIONS (host '/no/$word')");
 		$node->psql($name, q{SELECT redis_json_export('SELECT 1 AS k', '#{k}', server => 'far', retry_timeout => '0.1 s')});
 		for my $reader (@names)
 		{
 			my $row = $node->safe_psql($reader, 'SELECT host, p.last_error FROM redis_export_nodes JOIN redis_export_progress p USING (job) ORDER BY job DESC LIMIT 1');
 			my $host = shown($reader, $word);
-			like($row, qr/^\Q$host\E\.invalid\|.*"\Q$host\E\.invalid"/, "of $name in $reader");
+			like($row, qr{^/no/\Q$host\E\|.*"/no/\Q$host\E"}, "of $name in $reader");
 		}
 	}
 };
