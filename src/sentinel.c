@@ -55,10 +55,13 @@ read_master(const redisReply *reply, const RexpLinkOptions *options,
 	}
 	if (reply->type == REDIS_REPLY_NIL)
 	{
+		char		service[128];
+
+		rexp_printable(service, sizeof(service), options->sentinel_service,
+					   strlen(options->sentinel_service));
 		rexp_error_set(error, ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION,
 					   "the sentinel of Redis server \"%s\" at \"%s\", port %d knows no master named \"%s\"",
-					   options->server, sentinel->host, sentinel->port,
-					   options->sentinel_service);
+					   options->server, sentinel->host, sentinel->port, service);
 		rexp_error_hint(error, "See the option \"sentinel_service\" of the foreign server.");
 		return REXP_ANSWER_FATAL;
 	}

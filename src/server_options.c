@@ -25,12 +25,14 @@
 #include "utils/builtins.h"
 #include "utils/syscache.h"
 #include "utils/varlena.h"
+#include "value.h"
 
 #define WRAPPER_NAME "redis_export"
 
 typedef enum OptionKind
 {
 	OPTION_TEXT,
+	OPTION_WORD,				/* sent to Redis, so it is in UTF-8 in the struct */
 	OPTION_FILE,				/* read by the server's operating system user */
 	OPTION_INTEGER,
 	OPTION_SECONDS,				/* decimals allowed; milliseconds in the struct */
@@ -78,7 +80,7 @@ static const Option options_known[] = {
 	offsetof(RexpLinkOptions, tls.verify)},
 	{"sentinel_hosts", ForeignServerRelationId, OPTION_TEXT, 0, 0,
 	offsetof(RexpLinkOptions, sentinel_hosts)},
-	{"sentinel_service", ForeignServerRelationId, OPTION_TEXT, 0, 0,
+	{"sentinel_service", ForeignServerRelationId, OPTION_WORD, 0, 0,
 	offsetof(RexpLinkOptions, sentinel_service)},
 	{"sentinel_tls", ForeignServerRelationId, OPTION_BOOLEAN, 0, 0,
 	offsetof(RexpLinkOptions, sentinel_tls.enabled)},
@@ -92,13 +94,13 @@ static const Option options_known[] = {
 	offsetof(RexpLinkOptions, sentinel_tls.server_name)},
 	{"sentinel_tls_verify", ForeignServerRelationId, OPTION_VERIFY, 0, 0,
 	offsetof(RexpLinkOptions, sentinel_tls.verify)},
-	{"sentinel_username", UserMappingRelationId, OPTION_TEXT, 0, 0,
+	{"sentinel_username", UserMappingRelationId, OPTION_WORD, 0, 0,
 	offsetof(RexpLinkOptions, sentinel_username)},
-	{"sentinel_password", UserMappingRelationId, OPTION_TEXT, 0, 0,
+	{"sentinel_password", UserMappingRelationId, OPTION_WORD, 0, 0,
 	offsetof(RexpLinkOptions, sentinel_password)},
-	{"username", UserMappingRelationId, OPTION_TEXT, 0, 0,
+	{"username", UserMappingRelationId, OPTION_WORD, 0, 0,
 	offsetof(RexpLinkOptions, username)},
-	{"password", UserMappingRelationId, OPTION_TEXT, 0, 0,
+	{"password", UserMappingRelationId, OPTION_WORD, 0, 0,
 	offsetof(RexpLinkOptions, password)},
 };
 
@@ -234,6 +236,9 @@ apply_option(RexpLinkOptions *result, const Option *option, const char *value)
 		case OPTION_TEXT:
 		case OPTION_FILE:
 			*(const char **) member = pstrdup(value);
+			break;
+		case OPTION_WORD:
+			*(const char **) member = rexp_literal_utf8(value, strlen(value));
 			break;
 		case OPTION_INTEGER:
 		case OPTION_SECONDS:

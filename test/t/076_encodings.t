@@ -3,6 +3,7 @@
 use strict;
 use warnings;
 use Encode ();
+use RedisExport::Fake;
 use RedisExport::Test;
 use RedisExport::Jobs;
 
@@ -162,6 +163,27 @@ subtest 'nodes of Redis' => sub {
 			my $host = shown($reader, $word);
 			like($row, qr{^/no/\Q$host\E\|.*"/no/\Q$host\E"}, "of $name in $reader");
 		}
+	}
+};
+
+# Users, passwords and a service are sent in UTF-8, as all that is sent.
+subtest 'who enters' => sub {
+	my $locked = RedisExport::Redis->new(modules => 0);
+	$locked->cli('ACL', 'SETUSER', $databases{$_}{word}, 'on', ">p$databases{$_}{word}", '~*', '+@all') for @names;
+	$locked->cli('ACL', 'SETUSER', 'default', 'off');
+	my $sentinel = RedisExport::Fake->new(sub { return '*-1' });
+	for my $name (@names)
+	{
+		my $word = $databases{$name}{word};
+		$node->safe_psql($name, sprintf q{
+			CREATE SERVER locked FOREIGN DATA WRAPPER redis_export OPTIONS (host '%s', port '%d');
+			CREATE USER MAPPING FOR CURRENT_USER SERVER locked OPTIONS (username '%s', password 'p%s');
+			CREATE SERVER ha FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts '%s:%d', sentinel_service '%s')},
+			$locked->host, $locked->port, $word, $word, $sentinel->host, $sentinel->port, $word);
+		is($node->safe_psql($name, q{SELECT redis_command('locked', 'ACL', 'WHOAMI')}), qq{"$word"}, "$name: a user");
+		is($node->safe_psql($name, q{SELECT state FROM redis_command_export('SELECT 1 AS v', ARRAY['SET', 'k', '#{v}'], server => 'locked')}), 'done', 'in an export');
+		like(error_in($name, q{SELECT redis_command('ha', 'PING')}), qr/knows no master named "\Q$word\E"/, 'a service');
+		is(($sentinel->commands('SENTINEL'))[-1]{words}[2], $word, 'as the sentinel was asked');
 	}
 };
 
