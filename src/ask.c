@@ -204,8 +204,11 @@ rexp_pipeline_ask(RexpPipeline *p, const RexpBuffer *request, const char *key,
 		lane = lane_for_key(p, key, key_len);
 		if (lane == p->homeless && lane->flow == REXP_FLOW_IDLE)
 		{
+			char		shown[128];
+
+			rexp_printable(shown, sizeof(shown), key, key_len);
 			rexp_error_set(&error, ERRCODE_CANNOT_CONNECT_NOW,
-						   "no node of the Redis Cluster has the slot of key \"%s\"", key);
+						   "no node of the Redis Cluster has the slot of key \"%s\"", shown);
 			rexp_lane_wait_for_node(lane, &error, false);
 		}
 		if (lane->flow == REXP_FLOW_IDLE)
@@ -325,7 +328,12 @@ rexp_pipeline_agree_on_seed(RexpPipeline *p)
 	if (reply->type == REDIS_REPLY_ERROR)
 		(void) rexp_answer_to(reply->str, reply->len, &error);
 	else
-		rexp_error_set(&error, ERRCODE_DATA_EXCEPTION, "key \"%s\" holds no seed", key);
+	{
+		char		shown[128];
+
+		rexp_printable(shown, sizeof(shown), key, strlen(key));
+		rexp_error_set(&error, ERRCODE_DATA_EXCEPTION, "key \"%s\" holds no seed", shown);
+	}
 	freeReplyObject(reply);
 	rexp_error_prefix(&error, "%s: ", failing);
 	rexp_error_hint(&error, "%s", REXP_CHANGES_HINT);
@@ -351,9 +359,11 @@ look_at_index(RexpPipeline *p, RexpIndexInfo *info)
 	RexpBuffer	request;
 	RexpError	error;
 	redisReply *reply;
+	char		shown[128];
 	char		failing[REXP_MESSAGE_SIZE];
 
-	snprintf(failing, sizeof(failing), "could not look at index \"%s\"", p->index);
+	rexp_printable(shown, sizeof(shown), p->index, strlen(p->index));
+	snprintf(failing, sizeof(failing), "could not look at index \"%s\"", shown);
 	rexp_buffer_init(&request, 128);
 	rexp_index_request(p->index, &request);
 	reply = rexp_pipeline_ask(p, &request, NULL, 0, failing);
@@ -418,9 +428,12 @@ rexp_pipeline_wait_index(RexpPipeline *p)
 		publish(p);
 		if (more != 0 && p->traffic.ledger.counters.index_failures > 0)
 		{
+			char		shown[128];
+
+			rexp_printable(shown, sizeof(shown), p->index, strlen(p->index));
 			rexp_error_set(&refused, ERRCODE_EXTERNAL_ROUTINE_EXCEPTION,
 						   "index \"%s\" refused the document of key \"%s\": %s",
-						   p->index, info.last_key, info.last_error);
+						   shown, info.last_key, info.last_error);
 			rexp_progress_state(p->traffic.ledger.progress, REXP_STATE_INDEXING, &refused);
 		}
 		if (info.complete)

@@ -166,6 +166,21 @@ subtest 'nodes of Redis' => sub {
 	}
 };
 
+subtest 'an index, and keys of ours' => sub {
+	for my $name (@names)
+	{
+		my $word = $databases{$name}{word};
+		my $sql = sub { return qq{SELECT redis_hash_export('SELECT 1 AS id, ''$word'' AS n', '$word-i:#{id}', wait_index => '$word')} };
+		like(error_in($name, $sql->()), qr/could not look at index "\Q$word\E"/, "$name: an index that is not there");
+		$redis->cli('FT.CREATE', $word, 'ON', 'HASH', 'PREFIX', 1, "$word-i:", 'SCHEMA', 'n', 'NUMERIC');
+		my (undef, undef, $err) = $node->psql($name, $sql->());
+		like($err, qr/index "\Q$word\E" refused the document of key "\Q$word\E-i:1": .*\Q$word\E/, 'one that refuses');
+		$redis->cli('SET', "redis_export:seed:$word-s:*", 'nothing');
+		like(error_in($name, qq{SELECT redis_hash_export('SELECT 1 AS id', '$word-s:#{id}', changed_only => true)}),
+			qr/key "redis_export:seed:\Q$word\E-s:\*" holds no seed/, 'a seed');
+	}
+};
+
 # Users, passwords and a service are sent in UTF-8, as all that is sent.
 subtest 'who enters' => sub {
 	my $locked = RedisExport::Redis->new(modules => 0);
