@@ -104,7 +104,10 @@ built_in_type(const char *name)
 	return InvalidOid;
 }
 
-/* A field in the database's encoding, palloc'd; an error if it has no such text. */
+/*
+ * A field that is to be used, in the database's encoding, palloc'd; an error if it has no
+ * such text.
+ */
 char *
 rexp_mark_text(const char *field)
 {
@@ -367,8 +370,8 @@ read_marks(const char *server)
 			VARSIZE_ANY_EXHDR(key) < around)
 			continue;
 		listed = palloc0(sizeof(Listed));
-		listed->name = rexp_mark_text(pnstrdup(VARDATA_ANY(key) + strlen(KEY_BEGIN),
-											   VARSIZE_ANY_EXHDR(key) - around));
+		listed->name = rexp_text_shown(pnstrdup(VARDATA_ANY(key) + strlen(KEY_BEGIN),
+												VARSIZE_ANY_EXHDR(key) - around));
 		take_pairs(reply, &listed->mark);
 		marks = lappend(marks, listed);
 	}
@@ -392,7 +395,7 @@ put_mark(ReturnSetInfo *result, const Listed *listed)
 		nulls[1 + i] = listed->mark.fields[i] == NULL;
 		if (nulls[1 + i])
 			continue;
-		text = rexp_mark_text(listed->mark.fields[i]);
+		text = rexp_text_shown(listed->mark.fields[i]);
 		if (i == REXP_MARK_ROWS)
 			values[1 + i] = DirectFunctionCall1(int8in, CStringGetDatum(text));
 		else if (i == REXP_MARK_MOVED_AT)

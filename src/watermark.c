@@ -237,7 +237,7 @@ is_there(const RexpMark *mark)
 static const char *
 shown(const RexpMark *mark, RexpMarkField field)
 {
-	return mark->fields[field] ? rexp_mark_text(mark->fields[field]) : "";
+	return mark->fields[field] ? rexp_text_shown(mark->fields[field]) : "";
 }
 
 /* Is the field of both marks the same? */

@@ -181,6 +181,30 @@ subtest 'an index, and keys of ours' => sub {
 	}
 };
 
+subtest 'marks, patterns and prune' => sub {
+	for my $name (@names)
+	{
+		my $word = $databases{$name}{word};
+		my $export = sub { return qq{SELECT state FROM redis_json_export('SELECT 1 AS id, ''$word''::text AS "$word"', '$word-m:#{id}', value => '*', $_[0])} };
+		is($node->safe_psql($name, $export->(qq{watermark_column => '$word', mark => '$word', overlap => '0'})), 'done', "$name: an export with a mark");
+		like(error_in($name, qq{SELECT redis_json_export('SELECT 1 AS id, ''a''::text AS v', '$word-n:#{id}', value => '*', watermark_column => 'v', mark => '$word', overlap => '0')}),
+			qr/mark "\Q$word\E" in Redis is of column "\Q$word\E"/, 'one of another column');
+		for my $reader (@names)
+		{
+			my $told = shown($reader, $word);
+			is($node->safe_psql($reader, qq{SELECT mark, value, "column", key_template FROM redis_export_marks('redis') WHERE mark = '$told'}),
+				join('|', $told, $told, $told, "$told-m:#{id}"), "seen from $reader");
+		}
+		is($node->safe_psql($name, qq{SELECT redis_export_reset_mark('redis', '$word', '$word$word'), redis_export_reset_mark('redis', '$word')}), 't|t', 'it is set, and forgotten');
+
+		$redis->cli('JSON.SET', "$word-m:2", '$', '1');
+		is($node->safe_psql($name, qq{SELECT string_agg(key, ' ' ORDER BY key) FROM redis_scan('redis', '$word-m:*') key}), "$word-m:1 $word-m:2", 'a pattern');
+		is($node->safe_psql($name, qq{SELECT extra_keys FROM redis_export_verify('SELECT 1 AS id, ''$word''::text AS "$word"', '$word-m:#{id}', value => '*')}), "{$word-m:2}", 'verify');
+		is($node->safe_psql($name, $export->('prune => true, prune_limit => 1')), 'done', 'prune');
+		is(redis_keys_count($redis, "$word-m:*"), 1, 'has done its work');
+	}
+};
+
 # Users, passwords and a service are sent in UTF-8, as all that is sent.
 subtest 'who enters' => sub {
 	my $locked = RedisExport::Redis->new(modules => 0);
