@@ -74,7 +74,7 @@ subtest 'README.md' => sub {
 	is($redis->cli('ZSCORE', 'board', '7'), 7, 'a score');
 	like($redis->cli('TTL', 'guest:1'), qr/^8\d{4}$/, 'an expiry');
 	like($out, qr/^\[1000, "person:\d+"/m, 'the search finds them all but Bob') or diag $out;
-	like($out, qr/^1001\|0\|1\|0\|\{\}\|\{person:1001\}\|/m, 'verify finds the difference that the page speaks of');
+	like($out, qr/^1001\|0\|1\|0\|.*\{person:1001\}/m, 'verify finds the difference that the page speaks of');
 	like($out, qr/^person:1000\|Ada 1000\nperson:1001\|Bob$/m, 'the scan');
 	like($out, qr/^people\|/m, 'the mark');
 };
