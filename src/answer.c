@@ -79,6 +79,9 @@ static const AnswerRule rules[] = {
 	{"MOVED ", NULL, REXP_ANSWER_MOVED, ERRCODE_FEATURE_NOT_SUPPORTED, CLUSTER_HINT},
 	{"ASK ", NULL, REXP_ANSWER_ASK, ERRCODE_FEATURE_NOT_SUPPORTED, CLUSTER_HINT},
 	{"TRYAGAIN ", NULL, REXP_ANSWER_TRY_AGAIN, ERRCODE_FEATURE_NOT_SUPPORTED, CLUSTER_HINT},
+	{"ERR This instance has cluster support disabled", NULL, REXP_ANSWER_FATAL,
+		ERRCODE_FEATURE_NOT_SUPPORTED,
+	"This Redis is no node of a cluster. Set the option \"cluster\" of the foreign server to false or auto."},
 
 	/* the job cannot go on */
 	{"NOAUTH ", NULL, REXP_ANSWER_FATAL,
@@ -109,6 +112,8 @@ static const AnswerRule rules[] = {
 	ERRCODE_PROGRAM_LIMIT_EXCEEDED, QUOTA_HINT},
 	{"ERR max ", "exceeded", REXP_ANSWER_FATAL, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
 	QUOTA_HINT},
+	{"NOPERM ", "'cluster", REXP_ANSWER_FATAL, ERRCODE_INSUFFICIENT_PRIVILEGE,
+	"Grant the Redis user the command: ACL SETUSER ... +cluster|slots."},
 	{"NOPERM ", "to run", REXP_ANSWER_FATAL, ERRCODE_INSUFFICIENT_PRIVILEGE,
 	"Grant the Redis user the command: ACL SETUSER ... +command."},
 

@@ -898,6 +898,7 @@ inspect(RexpLink *link, RexpError *error)
 		link->info.is_replica = field != NULL && strncmp(field, "slave", 5) == 0;
 		field = info_field(link->text, "cluster_enabled");
 		link->info.is_cluster = field != NULL && *field == '1';
+		link->info.tells_cluster = field != NULL;
 		field = info_field(link->text, "loading");
 		link->info.loading = field != NULL && *field == '1';
 		field = info_field(link->text, "evicted_keys");

@@ -74,7 +74,8 @@ typedef struct RexpServerInfo
 	char		history_before[48]; /* ... and was, before it became a master */
 	int64		uptime;			/* seconds since it was started, or -1 */
 	bool		is_replica;
-	bool		is_cluster;		/* a node of one */
+	bool		is_cluster;		/* a node of one ... */
+	bool		tells_cluster;	/* ... or not, by its own word */
 	bool		loading;
 	int64		evicted_keys;
 } RexpServerInfo;

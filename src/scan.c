@@ -50,6 +50,7 @@ typedef struct ScanNode
 {
 	RexpLink   *link;
 	int			timeout;		/* milliseconds */
+	bool		is_replica;		/* when it was entered */
 	RexpBuffer	request;
 	size_t		sent;
 } ScanNode;
@@ -132,30 +133,70 @@ open_node(const RexpScan *scan, ScanNode *node)
 
 	if (rexp_connect(node->link, &error) != REXP_ANSWER_DONE)
 		fail(scan, &error);
+	node->is_replica = rexp_link_server_info(node->link)->is_replica;
 }
 
-/* Is this a node of a cluster?  Then get the map, or raise an error. */
+/* Some slots belong to nobody, or to one whose address is not known: their keys cannot be read. */
+static void
+check_coverage(const RexpScan *scan)
+{
+	RexpError	error;
+	int			lacking = 0;
+
+	for (int slot = 0; slot < REXP_SLOTS; slot++)
+		lacking += scan->cluster->owner[slot] < 0;
+	if (lacking == 0)
+		return;
+	rexp_error_set(&error, ERRCODE_CANNOT_CONNECT_NOW,
+				   "no node of the Redis Cluster has %d of its %d slots", lacking,
+				   REXP_SLOTS);
+	rexp_error_hint(&error, "See CLUSTER NODES and CLUSTER SLOTS in Redis.");
+	fail(scan, &error);
+}
+
+/*
+ * find_cluster
+ *	  Is this a node of a cluster?  Then get the map.
+ *
+ * One node of several is no answer to what Redis holds: what may be one, and does not
+ * tell where the others are, raises an error.
+ */
 static bool
 find_cluster(RexpScan *scan, const RexpLinkOptions *options)
 {
+	const RexpServerInfo *info = rexp_link_server_info(scan->nodes[0].link);
+	bool		is_known = info->is_cluster || options->cluster == REXP_CLUSTER_ON;
 	RexpError	error;
-	RexpAnswer	answer;
 
-	if (options->cluster == REXP_CLUSTER_OFF)
-		return false;
-	scan->cluster = rexp_cluster_create();
-	answer = rexp_cluster_refresh(scan->cluster, scan->nodes[0].link,
-								  options->connect_timeout, &error);
-	if (answer == REXP_ANSWER_DONE)
-		return true;
-	if (options->cluster == REXP_CLUSTER_ON)
+	if (options->cluster == REXP_CLUSTER_OFF && info->is_cluster)
+	{
+		rexp_error_set(&error, ERRCODE_FEATURE_NOT_SUPPORTED,
+					   "the keys of one node of a Redis Cluster are not all there are");
+		rexp_error_hint(&error, "Set the option \"cluster\" of the foreign server to true or auto.");
 		fail(scan, &error);
+	}
+	if (options->cluster == REXP_CLUSTER_OFF || (info->tells_cluster && !is_known))
+		return false;
 
-	/* Redis that is none, or does not tell */
+	scan->cluster = rexp_cluster_create();
+	if (rexp_cluster_refresh(scan->cluster, scan->nodes[0].link, options->connect_timeout,
+							 &error) == REXP_ANSWER_DONE)
+	{
+		check_coverage(scan);
+		return true;
+	}
 	scan->cluster = NULL;
-	if (!rexp_link_is_open(scan->nodes[0].link))
-		open_node(scan, &scan->nodes[0]);
-	return false;
+	if (!is_known && error.sqlstate == ERRCODE_FEATURE_NOT_SUPPORTED)
+		return false;
+	if (is_known)
+		rexp_error_prefix(&error, "could not ask for the nodes of the cluster: ");
+	else
+	{
+		rexp_error_prefix(&error, "could not find out whether Redis is a cluster: ");
+		rexp_error_hint(&error, "If it is none, set the option \"cluster\" of the foreign server to false; or grant the Redis user the command: ACL SETUSER ... +info, or +cluster|slots.");
+	}
+	fail(scan, &error);
+	return false;				/* keeps the compiler quiet */
 }
 
 /* Connect to the Redis of the options, or to all masters of the cluster. */
@@ -197,6 +238,98 @@ receive(const RexpScan *scan, ScanNode *node)
 	if (reply == NULL)
 		fail(scan, &error);
 	return reply;
+}
+
+/* Raise an error: what has been read is a part of what there is, or may be. */
+static void
+fail_incomplete(const RexpScan *scan, const char *why)
+{
+	RexpError	error;
+
+	rexp_error_set(&error, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				   "%s while the keys of Redis were read", why);
+	rexp_error_detail(&error, "Some of them may not have been seen.");
+	rexp_error_hint(&error, "Try again when that is over.");
+	fail(scan, &error);
+}
+
+/*
+ * Does a node still have the slots whose keys were read there, and no others?  By its
+ * own map: others may hear of a change later.  Each node may write an address in its own
+ * way, but not the port.
+ */
+static bool
+has_same_slots(const RexpScan *scan, int number)
+{
+	ScanNode   *node = &scan->nodes[number];
+	const RexpCluster *before = scan->cluster;
+	RexpCluster *now = rexp_cluster_create();
+	int			owner = -1;
+	bool		same = true;
+	RexpError	error;
+
+	if (rexp_cluster_refresh(now, node->link, node->timeout, &error) != REXP_ANSWER_DONE)
+		fail(scan, &error);
+	for (int slot = 0; slot < REXP_SLOTS && same; slot++)
+	{
+		if (before->owner[slot] != number)
+			continue;
+		if (owner < 0)
+			owner = now->owner[slot];
+		same = owner >= 0 && now->owner[slot] == owner;
+	}
+	same = same && owner >= 0 && now->nodes[owner].slots == before->nodes[number].slots &&
+		now->nodes[owner].address.port == before->nodes[number].address.port;
+	pfree(now->nodes);
+	pfree(now);
+	return same;
+}
+
+/*
+ * Is a slot of this node on its way?  Its keys go one by one, and one may have gone from
+ * a node that was still to be read to one that had been.  Who may not ask is not told.
+ */
+static bool
+moves_slots(const RexpScan *scan, ScanNode *node)
+{
+	redisReply *reply;
+	bool		moves;
+
+	node->request.len = node->sent = 0;
+	rexp_resp_header(&node->request, '*', 2);
+	rexp_resp_word(&node->request, "CLUSTER");
+	rexp_resp_word(&node->request, "NODES");
+	reply = receive(scan, node);
+	moves = reply->type != REDIS_REPLY_ERROR && reply->str != NULL &&
+		strstr(reply->str, " [") != NULL;
+	freeReplyObject(reply);
+	node->request.len = node->sent = 0;
+	return moves;
+}
+
+/*
+ * check_whole
+ *	  All keys have been read: was it from those who had them, all the time?
+ */
+static void
+check_whole(RexpScan *scan)
+{
+	for (int i = 0; i < scan->nnodes; i++)
+	{
+		ScanNode   *node = &scan->nodes[i];
+		RexpError	error;
+
+		if (!rexp_link_is_open(node->link))
+			continue;
+		if (!rexp_link_refresh_info(node->link, &error))
+			fail(scan, &error);
+		if (rexp_link_server_info(node->link)->is_replica && !node->is_replica)
+			fail_incomplete(scan, "another Redis took over as the master");
+		if (scan->cluster == NULL)
+			continue;
+		if (!has_same_slots(scan, i) || moves_slots(scan, node))
+			fail_incomplete(scan, "slots of the Redis Cluster moved");
+	}
 }
 
 /*
@@ -285,6 +418,7 @@ next_page(RexpScan *scan)
 		if (scan->node >= scan->nnodes)
 		{
 			scan->node = scan->nnodes;
+			check_whole(scan);
 			return false;
 		}
 		request_page(scan, &scan->nodes[scan->node], "0");

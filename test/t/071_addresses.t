@@ -163,7 +163,7 @@ subtest 'what a node of a cluster tells' => sub {
 		my $fake = RedisExport::Fake->new(sub { return $_[2] eq 'CLUSTER' ? map_of($host, 6379) : '+OK' });
 		my $name = server($fake, cluster => 'true');
 		like(error_of(rows(3, server => "'$name'")), qr/^ERROR:  08P01: .*Redis gave no map of its cluster that can be read/, "the map, an export: \"$shown\"");
-		like(error_of("SELECT redis_scan('$name')"), qr/^ERROR:  08P01: Redis gave no map of its cluster that can be read/, 'the map, a scan');
+		like(error_of("SELECT redis_scan('$name')"), qr/^ERROR:  08P01: .*Redis gave no map of its cluster that can be read/, 'the map, a scan');
 		$fake->stop;
 		next if $host =~ /[\n\0]/;
 
@@ -194,6 +194,144 @@ subtest 'a cluster through a socket' => sub {
 	$lone->raw($one)->command('CONFIG', 'SET', 'cluster-preferred-endpoint-type', 'unknown-endpoint');
 	like(error_of(hash_sql('SELECT 1 AS id', 'k:#{id}', server => "'$name'")), qr/^ERROR:  08P01: .*no map of its cluster that can be read/, 'its node tells none');
 	$_->stop for $lone->nodes;
+};
+
+# ---- Nothing that is a part is returned for the whole ----------------------------------------------------------------
+
+# Users who may all but something; their word is pw.
+my %users = (
+	slots_only => '-info -cluster +cluster|slots',
+	info_only => '-cluster',
+	neither => '-info -cluster',
+);
+my @users = map { "$_ on >pw ~* &* +\@all $users{$_}" } sort keys %users;
+my $cluster = RedisExport::Cluster->new(replicas => 1, conf => { user => \@users });
+my @masters = $cluster->masters;
+my $whole = server($cluster);
+is(error_of(hash_sql('SELECT i AS id, i AS v FROM generate_series(1, 300) AS i', 'k:#{id}', server => "'$whole'")), '', '300 keys in a cluster');
+
+# A server for a user of Redis.
+sub server_for
+{
+	my ($at, $user, %options) = @_;
+	my $name = server($at, %options);
+	$node->safe_psql('postgres', "CREATE USER MAPPING FOR CURRENT_USER SERVER $name OPTIONS (username '$user', password 'pw')");
+	return $name;
+}
+
+# All that reads what Redis holds, and what it returns when it is whole; by name.
+sub readings
+{
+	my ($name) = @_;
+	return (
+		redis_scan => [ "SELECT count(*) FROM redis_scan('$name', 'k:*')", 300 ],
+		redis_hash_scan => [ "SELECT count(*) FROM redis_hash_scan('$name', 'k:*')", 300 ],
+		redis_export_verify => [ "SELECT (v.expected, v.missing, v.different, v.extra) FROM redis_export_verify('SELECT i AS id, i AS v FROM generate_series(1, 300) AS i', 'k:#{id}', server => '$name', type => 'hash') AS v", '(300,0,0,0)' ],
+		redis_export_marks => [ "SELECT count(*) FROM redis_export_marks('$name')", 0 ],
+	);
+}
+
+sub reads_all
+{
+	my ($name, $why) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my %readings = readings($name);
+	is($node->safe_psql('postgres', $readings{$_}[0]), $readings{$_}[1], "$why: $_ reads all") for sort keys %readings;
+	return;
+}
+
+sub reads_nothing
+{
+	my ($name, $pattern, $why) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my %readings = readings($name);
+	like(error_of($readings{$_}[0]), $pattern, "$why: $_ is refused") for sort keys %readings;
+	return;
+}
+
+subtest 'a cluster, and users of Redis who may not ask everything' => sub {
+	my $no_map = qr/could not ask for the nodes of the cluster: Redis answered: NOPERM .*\nHINT:  Grant the Redis user the command: ACL SETUSER \.\.\. \+cluster\|slots\.$/m;
+	reads_all($whole, 'who may all');
+	reads_all(server_for($cluster, 'slots_only'), 'who may only CLUSTER SLOTS');
+	reads_nothing(server_for($cluster, 'info_only'), qr/^ERROR:  42501: (?:could not read marks: )?$no_map/, 'who may not CLUSTER SLOTS');
+	like(error_of(rows(10, server => "'s$count'", retry_timeout => q{'1 s'})), qr/^ERROR:  42501: $no_map/, 'an export says the same');
+	reads_nothing(server_for($cluster, 'neither'), qr/^ERROR:  42501: .*could not find out whether Redis is a cluster: Redis answered: NOPERM .*\nHINT:  If it is none, set the option "cluster" .*\+cluster\|slots/, 'who may neither');
+	reads_nothing(server($cluster, cluster => 'false'), qr/^ERROR:  0A000: .*the keys of one node of a Redis Cluster are not all there are\nHINT:  Set the option "cluster"/, 'the option says that it is none');
+};
+
+subtest 'no cluster, and users of Redis who may not ask everything' => sub {
+	my $alone = RedisExport::Redis->new(modules => 0, conf => { user => \@users });
+	$alone->cli('EVAL', q{for i = 1, 300 do redis.call('HSET', 'k:' .. i, 'id', i, 'v', i) end}, 0);
+	reads_all(server($alone), 'who may all');
+	reads_all(server_for($alone, 'slots_only'), 'who may only CLUSTER SLOTS');
+	reads_all(server_for($alone, 'info_only'), 'who may not CLUSTER SLOTS');
+	reads_nothing(server_for($alone, 'neither'), qr/^ERROR:  42501: .*could not find out whether Redis is a cluster/, 'who may neither');
+	reads_all(server_for($alone, 'neither', cluster => 'false'), 'who may neither, and the option says that it is none');
+	like(error_of("SELECT redis_scan('" . server($alone, cluster => 'true') . q{')}), qr/^ERROR:  0A000: .*cluster support disabled\nHINT:  .*Set the option "cluster" .* to false or auto/, 'the option says that it is one');
+	$alone->stop;
+};
+
+# A scan that has read some of the first node's keys when something happens.
+sub scan_meanwhile
+{
+	my ($sub) = @_;
+	my $session = session($node);
+	$session->query("BEGIN; DECLARE c CURSOR FOR SELECT redis_scan('$whole', 'm:*')");
+	$session->query('FETCH 1 FROM c');
+	$sub->();
+	my ($out, $error) = $session->send('FETCH ALL FROM c')->wait;
+	$session->quit;
+	my @keys = split /\n/, $out;
+	note @keys + 1, " keys, and $error";
+	return ($error, @keys + 1);
+}
+
+my $moved = qr/ERROR:  slots of the Redis Cluster moved while the keys of Redis were read\nDETAIL:  Some of them may not have been seen\./;
+
+# From one that is still to be read to one that has been: the first and the last as a map names them.
+subtest 'slots that move while keys are read' => sub {
+	my ($first, $last) = @masters[ 0, -1 ];
+	my ($at_first, $at_last) = $cluster->tags($first, $last);
+	is(error_of(hash_sql("SELECT i AS id, CASE WHEN i <= 10 THEN '$at_last' ELSE '' END AS tag FROM generate_series(1, 9000) AS i", 'm:#{tag}#{id}', server => "'$whole'")), '', 'keys');
+	my ($error, $keys) = scan_meanwhile(sub { });
+	is("$error$keys", 9000, 'all are there');
+
+	my $slot = slot_of($at_last);
+	($error, $keys) = scan_meanwhile(sub { $cluster->move($last, $first, $slot)->until_ok });
+	like($error, $moved, 'one has moved');
+	$cluster->move($first, $last, $slot)->until_ok;
+
+	($error, $keys) = scan_meanwhile(sub {
+		$cluster->begin_move($slot, $last, $first);
+		$cluster->move_keys($slot, $last, $first, map { "m:$at_last$_" } 1 .. 5);
+	});
+	like($error, $moved, 'one is on its way');
+	$cluster->move_keys($slot, $last, $first)->end_move($slot, $last, $first);
+	$cluster->move($first, $last, $slot)->until_ok;
+	($error, $keys) = scan_meanwhile(sub { });
+	is("$error$keys", 9000, 'all are there when that is over');
+};
+
+subtest 'a replica that takes over while keys are read' => sub {
+	my ($replica) = $cluster->replicas_of($masters[-1]);
+	my ($error) = scan_meanwhile(sub { $cluster->failover($replica) });
+	like($error, qr/ERROR:  (?:slots of the Redis Cluster moved|another Redis took over as the master) while the keys of Redis were read/, 'in a cluster');
+
+	my $master = RedisExport::Redis->new(modules => 0);
+	$whole = server($master);
+	$master->cli('EVAL', q{for i = 1, 9000 do redis.call('SET', 'm:' .. i, i) end}, 0);
+	($error) = scan_meanwhile(sub { $master->cli('REPLICAOF', '127.0.0.1', $redis->port) });
+	like($error, qr/ERROR:  another Redis took over as the master while the keys of Redis were read/, 'without one');
+	$master->stop;
+};
+
+subtest 'slots that no node has' => sub {
+	$cluster->raw($_)->command('CONFIG', 'SET', 'cluster-require-full-coverage', 'no') for $cluster->nodes;
+	my ($owner) = $cluster->masters;
+	my ($slot) = $cluster->slots_of($owner);
+	$cluster->raw($_)->command('CLUSTER', 'DELSLOTS', $slot) for $cluster->nodes;
+	reads_nothing(server($cluster), qr/^ERROR:  57P03: .*no node of the Redis Cluster has 1 of its 16384 slots/, 'one of them');
+	$_->stop for $cluster->nodes;
 };
 
 # ---- What breaks a connection ----------------------------------------------------------------------------------------
