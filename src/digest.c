@@ -28,6 +28,7 @@
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
@@ -230,6 +231,7 @@ mark_all(Reading *reading)
 	{
 		char		c = *reading->at;
 
+		CHECK_FOR_INTERRUPTS();
 		if (c == '-' || (c >= '0' && c <= '9'))
 			take_number(reading);
 		else
@@ -278,6 +280,7 @@ append_document(StringInfo out, const Reading *reading, Jsonb *document,
 
 	while ((token = JsonbIteratorNext(&iterator, &value, false)) != WJB_DONE)
 	{
+		CHECK_FOR_INTERRUPTS();
 		switch (token)
 		{
 			case WJB_KEY:

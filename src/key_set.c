@@ -17,6 +17,7 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "key_set.h"
+#include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/tuplesort.h"
@@ -94,6 +95,7 @@ rexp_key_set_next(RexpKeySet *set)
 	CurrentResourceOwner = set->owner;
 	while (key == NULL && !set->at_end)
 	{
+		CHECK_FOR_INTERRUPTS();
 		set->at_end = !rexp_tuplesort_getdatum(set->sort, &datum);
 		if (set->at_end)
 			break;

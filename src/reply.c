@@ -70,6 +70,7 @@ rexp_reply_append(StringInfo out, const redisReply *reply)
 			appendStringInfoChar(out, '[');
 			for (size_t i = 0; i < reply->elements; i++)
 			{
+				CHECK_FOR_INTERRUPTS();
 				if (i > 0)
 					appendStringInfoChar(out, ',');
 				rexp_reply_append(out, reply->element[i]);

@@ -16,7 +16,8 @@
  * A key that is gone meanwhile, or holds another type by then, is left out.  When a
  * connection breaks, the query fails: it reads only, and can be asked again.
  *
- * Nothing here knows exports.
+ * Keys in which exports keep books are nobody's business: they are left out, unless it
+ * is them that the pattern asks for.  Nothing else here knows exports.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,6 +31,7 @@
 #include "key_set.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "own_keys.h"
 #include "reply.h"
 #include "scan.h"
 #include "sentinel.h"
@@ -70,6 +72,7 @@ struct RexpScan
 	MemoryContext context;		/* of all that lives as long as the scan */
 	MemoryContextCallback callback;
 	RexpCluster *cluster;		/* NULL: there is one node */
+	bool		own_keys;		/* are they asked for? */
 	int			nnodes;
 	ScanNode	   *nodes;
 	RexpKeySet *keys;			/* or NULL as long as none are kept */
@@ -439,14 +442,18 @@ next_of_pages(RexpScan *scan)
 {
 	const redisReply *key;
 
-	while (scan->page == NULL || scan->at == scan->page->element[1]->elements)
+	do
 	{
-		if (scan->node == scan->nnodes || !next_page(scan))
-			return NULL;
-	}
-	key = scan->page->element[1]->element[scan->at++];
-	if (key->type != REDIS_REPLY_STRING)
-		refuse_page();
+		CHECK_FOR_INTERRUPTS();
+		while (scan->page == NULL || scan->at == scan->page->element[1]->elements)
+		{
+			if (scan->node == scan->nnodes || !next_page(scan))
+				return NULL;
+		}
+		key = scan->page->element[1]->element[scan->at++];
+		if (key->type != REDIS_REPLY_STRING)
+			refuse_page();
+	} while (!scan->own_keys && rexp_is_own_key(key->str, key->len));
 	return key;
 }
 
@@ -665,6 +672,7 @@ hash_value(const redisReply *reply, Datum *value)
 		JsonbValue	name = string_value(reply->element[i]);
 		JsonbValue	field = string_value(reply->element[i + 1]);
 
+		CHECK_FOR_INTERRUPTS();
 		(void) pushJsonbValue(&state, WJB_KEY, &name);
 		(void) pushJsonbValue(&state, WJB_VALUE, &field);
 	}
@@ -745,6 +753,7 @@ rexp_scan_begin(const RexpScanOptions *options)
 	scan->callback.arg = scan;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &scan->callback);
 
+	scan->own_keys = rexp_is_own_key(options->pattern, strlen(options->pattern));
 	open_nodes(scan);
 	scan->node = -1;
 	if (options->any_order)

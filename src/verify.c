@@ -407,6 +407,7 @@ same_fields(const bytea *expected, const bytea *fields, const redisReply *reply,
 	{
 		uint32		hash;
 
+		CHECK_FOR_INTERRUPTS();
 		digest = field_digest(reply->element[i]->str, reply->element[i]->len,
 							  reply->element[i + 1]->str, reply->element[i + 1]->len,
 							  &hash);

@@ -246,4 +246,38 @@ subtest 'hashes that cannot be written' => sub {
 	is(found(q{SELECT 1 AS id, NULL::int AS v}, 'h:#{id}', q{, type => 'hash', exclude => '{id}', replace => true}), '0|0|1|2|0|{h:2,h:3}|{}', 'whose key would be deleted');
 };
 
+# ---- Keys of our own -------------------------------------------------------------------------------------------------
+
+subtest 'keys in which exports keep books' => sub {
+	$redis->cli('FLUSHALL');
+	sql(q{SELECT redis_hash_export('SELECT i AS id, now() AS at FROM generate_series(1, 50) AS i', 'r:#{id}', changed_only => true, watermark_column => 'at', mark => 'm')});
+	$redis->cli('SET', 'redis_exporter', 'x');
+	cmp_ok(redis_keys_count($redis, 'redis_export:*'), '>=', 3, 'are there');
+	is(sql(q{SELECT count(*), count(*) FILTER (WHERE key LIKE 'redis\_export:%') FROM redis_scan('redis') AS key}), '51|0', 'redis_scan leaves them out');
+	is(sql(q{SELECT count(*), count(*) FILTER (WHERE key LIKE 'redis\_export:%') FROM redis_hash_scan('redis')}), '50|0', 'redis_hash_scan, too');
+	is(sql(q{SELECT * FROM redis_scan('redis', 'redis_export*')}), 'redis_exporter', 'a pattern that fits them by chance');
+	is(sql(q{SELECT count(*) FROM redis_scan('redis', 'redis_export:*')}), redis_keys_count($redis, 'redis_export:*'), 'who asks for them gets them');
+	is(sql(q{SELECT count(*) > 0 FROM redis_hash_scan('redis', 'redis_export:digests:*')}), 't', 'with their values');
+	is(sql(q{SELECT mark FROM redis_export_marks('redis')}), 'm', 'marks are found');
+	my $extra = sub { my ($template) = @_; return sql("SELECT extra, extra_keys FROM redis_export_verify('SELECT ''x''::text AS id WHERE false', '$template', type => 'hash', examples => 1)") };
+	is($extra->('r#{id}'), '50|{r:1}', 'they are not extra');
+	is($extra->('redis_export:#{id}'), '0|{}', 'by no template');
+	is($extra->('redis_export:digests:#{id}'), '0|{}', 'not by this one either');
+};
+
+# ---- What takes long -------------------------------------------------------------------------------------------------
+
+subtest 'a long key full of separators' => sub {
+	$redis->cli('FLUSHALL');
+	for my $end ('1:' x 5000, '1:' x 5000 . 'x', ':' x 9999)
+	{
+		$redis->cli('JSON.SET', "s:$end", '$', '1');
+	}
+	my $columns = sub { my ($type) = @_; return join ', ', map { ($type eq 'int' ? '1' : "'1:1'::text") . " AS $_" } 'a' .. 'h' };
+	my $template = 's:' . join ':', map { "#{$_}" } 'a' .. 'h';
+	is(sql('SET statement_timeout = 60000; SELECT extra FROM redis_export_verify($q$SELECT ' . $columns->('text') . "\$q\$, '$template')"), 3, 'eight texts');
+	is(sql('SET statement_timeout = 60000; SELECT extra FROM redis_export_verify($q$SELECT ' . $columns->('int') . "\$q\$, '$template')"), 0, 'eight integers');
+	is(sql('SET statement_timeout = 60000; SELECT extra FROM redis_export_verify($q$SELECT ' . $columns->('text') . ", 7 AS i\$q\$, '$template:#{i}')"), 0, 'and an integer at the end');
+};
+
 done_testing;
