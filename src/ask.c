@@ -24,6 +24,9 @@
 /* While an index is waited for, look at it so often (ms). */
 #define INDEX_INTERVAL 100
 
+/* How long the end of an export waits for Redis to make digests void (ms). */
+#define SEED_PATIENCE 5000
+
 /* Who can be asked for anything: the one Redis, or a node that is there. */
 static RexpLane *
 any_lane(RexpPipeline *p)
@@ -199,7 +202,8 @@ rexp_pipeline_ask(RexpPipeline *p, const RexpBuffer *request, const char *key,
 	while ((lane = rexp_pipeline_next_lane(p, &at)) != NULL)
 		lane->waiting_since = GetCurrentTimestamp();
 	while (reply == NULL && !rexp_pipeline_has_failed(p) &&
-		   !(p->unless_lost && rexp_may_have_lost(rexp_pipeline_counters(p))))
+		   !(p->unless_lost && rexp_may_have_lost(rexp_pipeline_counters(p))) &&
+		   (p->traffic.ask_until == 0 || GetCurrentTimestamp() < p->traffic.ask_until))
 	{
 		lane = lane_for_key(p, key, key_len);
 		if (lane == p->homeless && lane->flow == REXP_FLOW_IDLE)
@@ -224,6 +228,15 @@ rexp_pipeline_ask(RexpPipeline *p, const RexpBuffer *request, const char *key,
 		}
 	}
 	p->traffic.asking = false;
+	if (reply == NULL && p->traffic.ask_until != 0)
+	{
+		/* not asked any more: should it be needed again, it connects anew */
+		lane = lane_for_key(p, key, key_len);
+		if (lane->link != NULL)
+			rexp_link_close(lane->link);
+		lane->flow = REXP_FLOW_CONNECT;
+		rexp_lane_settled(lane);
+	}
 	if (reply == NULL && rexp_pipeline_has_failed(p))
 		(void) rexp_pipeline_wind_up(p);
 	return reply;
@@ -269,22 +282,50 @@ ask_for_seed(RexpPipeline *p, int nwords, const char *const *words, const char *
 }
 
 /*
- * Exports without digests make those void that there are of their keys, if there can be
- * any.  False on failure.
+ * rexp_pipeline_void_digests
+ *	  Exports without digests make those void that there are of their keys, if there
+ *	  can be any.  False if the job has failed.
+ *
+ * At the end once more, since exports that keep digests may have begun meanwhile.  Then
+ * all rows are acknowledged: the job does not fail for it, and waits for a moment only.
  */
 bool
-rexp_pipeline_void_digests(RexpPipeline *p)
+rexp_pipeline_void_digests(RexpPipeline *p, bool at_end)
 {
 	const char *words[] = {"DEL", p->traffic.options.seed_key};
+	RexpCounters *counters = &p->traffic.ledger.counters;
 	redisReply *reply;
+	RexpError	error;
 
-	if (p->traffic.options.seed_key == NULL || p->traffic.changes != NULL)
+	/* who refuses it once will refuse it again */
+	if (p->traffic.options.seed_key == NULL || p->traffic.changes != NULL ||
+		counters->digests == REXP_DIGESTS_REFUSED)
 		return true;
+	if (at_end)
+		p->traffic.ask_until = GetCurrentTimestamp() + SEED_PATIENCE * 1000;
 	reply = ask_for_seed(p, lengthof(words), words, NULL);
-	if (reply == NULL)
+	p->traffic.ask_until = 0;
+	if (reply == NULL && rexp_pipeline_has_failed(p))
 		return false;
-
-	/* who may not delete it has kept none either */
+	if (reply == NULL)
+	{
+		counters->digests = REXP_DIGESTS_NOT_ASKED;
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("Redis went away when all rows were acknowledged"),
+				 errdetail("Digests that exports with changed_only have kept meanwhile are not made void."),
+				 errhidestmt(true)));
+		return true;
+	}
+	if (reply->type == REDIS_REPLY_ERROR)
+	{
+		(void) rexp_answer_to(reply->str, reply->len, &error);
+		counters->digests = REXP_DIGESTS_REFUSED;
+		ereport(LOG,
+				(errcode(error.sqlstate),
+				 errmsg("digests of changed_only could not be made void: %s", error.message),
+				 errhidestmt(true)));
+	}
 	freeReplyObject(reply);
 	return true;
 }

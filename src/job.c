@@ -409,6 +409,19 @@ tell_end(const RexpJobStatus *status)
 				 errmsg("nothing was pruned by export job " INT64_FORMAT ", since rows have failed",
 						status->job),
 				 errhint("Mend the rows, and export again with prune.")));
+	if (counters->digests == REXP_DIGESTS_REFUSED)
+		ereport(NOTICE,
+				(errmsg("Redis did not let export job " INT64_FORMAT " make digests of changed_only void",
+						status->job),
+				 errdetail("If exports of the same keys with changed_only are made, too, they may take rows for unchanged that this one has written."),
+				 errhint("Grant the Redis user the key of the digests' seed: ACL SETUSER ... ~redis_export:* +del.")));
+	if (counters->digests == REXP_DIGESTS_NOT_ASKED)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("Redis went away when all rows of export job " INT64_FORMAT " were acknowledged",
+						status->job),
+				 errdetail("What it had not saved is lost, and digests that exports with changed_only have kept meanwhile are not made void."),
+				 errhint("Look what Redis holds, with redis_export_verify.")));
 	rexp_watermark_warn_of_writer(status->job, counters);
 	rexp_watermark_warn_of_mark(status->job, counters);
 	if (counters->index_failures > 0)

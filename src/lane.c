@@ -811,8 +811,9 @@ step_connect(RexpLane *lane)
 			break;
 		case REXP_ANSWER_FATAL:
 			/* a name that cannot be found may be found again */
-			if ((first && lane->traffic->redirect == NULL) ||
-				error.sqlstate != ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION)
+			if (lane->traffic->ask_until == 0 &&
+				((first && lane->traffic->redirect == NULL) ||
+				 error.sqlstate != ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION))
 			{
 				stop(lane, &error);
 				break;
@@ -843,8 +844,9 @@ step_backoff(RexpLane *lane)
 	}
 	if (lane->flow == REXP_FLOW_STOP || lane->flow == REXP_FLOW_CLOSED)
 		return true;
-	if (rexp_lane_has_rows(lane) || lane->traffic->redirect == NULL ||
-		lane->traffic->asking)
+	if (lane->traffic->ask_until == 0 &&
+		(rexp_lane_has_rows(lane) || lane->traffic->redirect == NULL ||
+		 lane->traffic->asking))
 	{
 		if (now - lane->waiting_since >= lane->traffic->options.retry_timeout * 1000)
 		{

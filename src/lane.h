@@ -38,6 +38,8 @@ typedef struct RexpTraffic
 	int			retrying;		/* lanes that are in trouble */
 	RexpState	state;			/* of the job, when it is not in trouble */
 	bool		asking;			/* something is asked for by itself */
+	TimestampTz ask_until;		/* on which the job does not depend: not longer
+								 * than that; 0: as long as for rows */
 	RexpChanges *changes;		/* what Redis has is not written, or NULL */
 	bool		lost;			/* a connection was, in a cluster */
 	int			moves;			/* DRAINs for slots that moved, since a row was

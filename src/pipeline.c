@@ -348,7 +348,7 @@ rexp_pipeline_open(RexpPipeline *p)
 	rexp_pipeline_show_nodes(p, true);
 	if (!rexp_pipeline_has_failed(p))
 		(void) (p->traffic.changes != NULL ? rexp_pipeline_agree_on_seed(p) :
-				rexp_pipeline_void_digests(p));
+				rexp_pipeline_void_digests(p, false));
 	return !rexp_pipeline_has_failed(p) || rexp_pipeline_wind_up(p);
 }
 
@@ -691,8 +691,7 @@ rexp_pipeline_finish(RexpPipeline *p)
 	if (!settle_all(p))
 		return false;
 
-	/* exports that keep digests may have begun meanwhile */
-	if (!rexp_pipeline_void_digests(p))
+	if (!rexp_pipeline_void_digests(p, true))
 		return false;
 	look_at_servers(p);
 	return true;

@@ -61,6 +61,6 @@ extern bool rexp_pipeline_enter_cluster(RexpPipeline *p);
 
 /* ask.c */
 extern bool rexp_pipeline_agree_on_seed(RexpPipeline *p);
-extern bool rexp_pipeline_void_digests(RexpPipeline *p);
+extern bool rexp_pipeline_void_digests(RexpPipeline *p, bool at_end);
 
 #endif							/* REDIS_EXPORT_PIPELINE_PARTS_H */

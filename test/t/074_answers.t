@@ -11,12 +11,12 @@ my $redis = RedisExport::Redis->new;
 my $node = new_node($redis, conf => 'redis_export.notice_interval = 0');
 my $session = session($node);
 
-# A fake whose sub is asked with each command's words, what it holds and what it counts; the server's name as SQL.
+# A fake with this sub, for all commands if that is said; and the server's name as SQL.
 my $fakes = 0;
 sub fake
 {
-	my ($sub, @options) = @_;
-	my $fake = RedisExport::Fake->new(@options, (@options ? 'all' : 'data') => $sub);
+	my ($sub, $all) = @_;
+	my $fake = RedisExport::Fake->new(($all ? 'all' : 'data') => $sub);
 	my $name = 'fake_' . ++$fakes;
 	add_server($node, $fake, name => $name);
 	return ($fake, "'$name'");
@@ -145,6 +145,35 @@ subtest 'expiries, checks and questions' => sub {
 		job_ended($node, 'done', rows_written => 50, rows_failed => 0);
 		ok(scalar(grep { $_->{reply} =~ /not now/ } $fake->commands($asked)), "$asked was refused once");
 	}
+};
+
+subtest 'digests that cannot be made void' => sub {
+	my $acl = RedisExport::Redis->new(conf => { user => [ 'app on >pw ~k:* +@all' ] });
+	add_server($node, $acl, name => 'narrow');
+	$node->safe_psql('postgres', q{CREATE USER MAPPING FOR CURRENT_USER SERVER narrow OPTIONS (username 'app', password 'pw')});
+	my (undef, $err) = $session->send(rows(20, server => q{'narrow'}))->wait;
+	job_ended($node, 'done', rows_written => 20);
+	my @notices = $err =~ /NOTICE:  Redis did not let export job \d+ make digests/g;
+	is(scalar(@notices), 1, 'it is told once');
+	like($err, qr/HINT:  Grant .*ACL SETUSER .* ~redis_export:\*/, 'with what is to be granted');
+	like(slurp_file($node->logfile), qr/LOG:  digests of changed_only could not be made void: Redis answered: NOPERM/, 'in the log, too');
+	is($acl->info('acl_access_denied_key'), 1, 'Redis was asked once');
+	$acl->stop;
+
+	my ($fake, $server) = fake(sub {
+		my ($fake, $client, $name, $key) = @_;
+		return CLOSE if $fake->{dead};
+		$fake->{dead} = 1 if ($key // '') eq 'k:10';
+		return $name eq 'DEL' ? ':0' : $name eq 'INFO' ? '$0' . "\r\n" : '+OK';
+	}, 1);
+	(undef, $err) = $session->send(rows(10, server => $server))->wait;
+	job_ended($node, 'done', rows_written => 10);
+	like($err, qr/WARNING:  Redis went away when all rows of export job \d+ were acknowledged/, 'Redis went away after the last row: done, with a warning');
+	unlike($err, qr/ERROR/, 'and no error');
+
+	($fake, $server) = fake(sub { return ':1' });
+	$session->query("SELECT job FROM redis_command_export('SELECT 1 AS id', ARRAY['SADD', 's', '#{id}'], server => $server)");
+	is(scalar(grep { $_->{words}[0] eq 'DEL' } $fake->commands), 0, 'an export of commands deletes nothing');
 };
 
 $session->quit;
