@@ -48,6 +48,9 @@ static const char *const field_names[REXP_MARK_FIELDS] = {
 	[REXP_MARK_MOVED_AT] = "moved_at"
 };
 
+/* The field of a note; it stays when the mark is set. */
+static const char note_name[] = "begun";
+
 /* The key of a mark, palloc'd.  In a transaction, as its name is converted. */
 char *
 rexp_mark_key(const char *name)
@@ -210,11 +213,12 @@ static void
 request_read(RexpBuffer *request, const char *key)
 {
 	rexp_buffer_init(request, 256);
-	rexp_resp_header(request, '*', 2 + REXP_MARK_FIELDS);
+	rexp_resp_header(request, '*', 2 + REXP_MARK_FIELDS + 1);
 	rexp_resp_word(request, "HMGET");
 	rexp_resp_word(request, key);
 	for (int i = 0; i < REXP_MARK_FIELDS; i++)
 		rexp_resp_word(request, field_names[i]);
+	rexp_resp_word(request, note_name);
 }
 
 /* The fields of an answer to HMGET, palloc'd. */
@@ -222,12 +226,13 @@ static void
 take_fields(const redisReply *reply, RexpMark *mark)
 {
 	memset(mark, 0, sizeof(RexpMark));
-	for (int i = 0; i < REXP_MARK_FIELDS && (size_t) i < reply->elements; i++)
+	for (int i = 0; i <= REXP_MARK_FIELDS && (size_t) i < reply->elements; i++)
 	{
 		const redisReply *element = reply->element[i];
+		const char **field = i < REXP_MARK_FIELDS ? &mark->fields[i] : &mark->begun;
 
 		if (element->type == REDIS_REPLY_STRING)
-			mark->fields[i] = pnstrdup(element->str, element->len);
+			*field = pnstrdup(element->str, element->len);
 	}
 }
 
@@ -287,6 +292,43 @@ rexp_mark_read(RexpPipeline *pipeline, const char *key, RexpMark *mark)
 }
 
 /*
+ * rexp_mark_note
+ *	  A first run begins, for there is no mark: leave a note in its hash, by which is
+ *	  seen at the end whether what was written meanwhile may have been flushed.
+ *	  Returns the note, palloc'd; NULL if the job has failed.
+ *
+ * A run that does not get to its end leaves it there, and others take it over: all
+ * that counts is that it is the same as before.
+ */
+const char *
+rexp_mark_note(RexpPipeline *pipeline, const char *key)
+{
+	char	   *failing = failing_to("write", key);
+	RexpBuffer	request;
+	redisReply *reply;
+	uint64		number;
+	char	   *note;
+
+	if (!pg_strong_random(&number, sizeof(number)))
+		number = (uint64) GetCurrentTimestamp();
+	note = psprintf(UINT64_FORMAT, number);
+	rexp_buffer_init(&request, 256);
+	rexp_resp_header(&request, '*', 4);
+	rexp_resp_word(&request, "HSET");
+	rexp_resp_word(&request, key);
+	rexp_resp_word(&request, note_name);
+	rexp_resp_word(&request, note);
+	reply = rexp_pipeline_ask(pipeline, &request, key, strlen(key), failing);
+	rexp_buffer_free(&request);
+	if (reply == NULL)
+		return NULL;
+	need_reply(reply, REDIS_REPLY_INTEGER, failing);
+	freeReplyObject(reply);
+	pfree(failing);
+	return note;
+}
+
+/*
  * rexp_mark_write
  *	  Write a mark, unless Redis may have lost what it says to hold.  Returns false
  *	  if it is not written, for that or since the job has failed.
@@ -342,6 +384,8 @@ take_pairs(const redisReply *reply, RexpMark *mark)
 			if (strcmp(name->str, field_names[field]) == 0)
 				mark->fields[field] = pnstrdup(value->str, value->len);
 		}
+		if (strcmp(name->str, note_name) == 0)
+			mark->begun = pnstrdup(value->str, value->len);
 	}
 }
 
@@ -373,6 +417,10 @@ read_marks(const char *server)
 		listed->name = rexp_text_shown(pnstrdup(VARDATA_ANY(key) + strlen(KEY_BEGIN),
 												VARSIZE_ANY_EXHDR(key) - around));
 		take_pairs(reply, &listed->mark);
+
+		/* a first run has begun, and there is no mark yet */
+		if (listed->mark.fields[REXP_MARK_VALUE] == NULL && listed->mark.begun != NULL)
+			continue;
 		marks = lappend(marks, listed);
 	}
 	rexp_scan_end(scan);
@@ -431,13 +479,23 @@ rexp_marks(const char *server, FunctionCallInfo fcinfo)
 	MemoryContextDelete(scratch);
 }
 
-/* Delete a mark.  False if there is none. */
+/*
+ * Delete a mark, and the note of a first run, which then leaves none.  False if there
+ * is only the note, or nothing.
+ */
 static bool
 forget(const char *server, const char *key)
 {
 	RexpBuffer	request;
 	redisReply *reply;
+	RexpMark	mark = {.begun = NULL};
 	bool		was_there;
+
+	request_read(&request, key);
+	reply = rexp_send_command(server, &request);
+	if (reply->type == REDIS_REPLY_ARRAY)
+		take_fields(reply, &mark);
+	freeReplyObject(reply);
 
 	rexp_buffer_init(&request, 128);
 	rexp_resp_header(&request, '*', 2);
@@ -445,7 +503,8 @@ forget(const char *server, const char *key)
 	rexp_resp_word(&request, key);
 	reply = rexp_send_command(server, &request);
 	need_reply(reply, REDIS_REPLY_INTEGER, failing_to("reset", key));
-	was_there = reply->integer > 0;
+	was_there = reply->integer > 0 &&
+		(mark.fields[REXP_MARK_VALUE] != NULL || mark.begun == NULL);
 	freeReplyObject(reply);
 	return was_there;
 }
@@ -476,7 +535,7 @@ rexp_mark_reset(const char *server, const char *name, const char *value)
 	char	   *key = rexp_mark_key(name);
 	const char *role = GetUserNameFromId(GetUserId(), false);
 	RexpMark	mark;
-	RexpMark	changed = {{NULL}};
+	RexpMark	changed = {.begun = NULL};
 	RexpBuffer	request;
 	redisReply *reply;
 

@@ -29,6 +29,7 @@ typedef enum RexpMarkField
 typedef struct RexpMark
 {
 	const char *fields[REXP_MARK_FIELDS];
+	const char *begun;			/* the note of a first run, see rexp_mark_note() */
 } RexpMark;
 
 extern char *rexp_mark_key(const char *name);
@@ -37,6 +38,7 @@ extern char *rexp_mark_text(const char *field);
 extern Datum rexp_mark_value(Oid type, const char *value);
 extern char *rexp_mark_output(Oid type, Datum value);
 extern bool rexp_mark_read(RexpPipeline *pipeline, const char *key, RexpMark *mark);
+extern const char *rexp_mark_note(RexpPipeline *pipeline, const char *key);
 extern bool rexp_mark_write(RexpPipeline *pipeline, const char *key,
 							const RexpMark *mark);
 

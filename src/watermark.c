@@ -66,6 +66,7 @@ struct RexpWatermark
 	MemoryContext row_context;	/* of one comparison */
 	char	   *key;			/* of the mark */
 	RexpMark	found;			/* as it was at the start */
+	const char *begun;			/* the note of this first run; else NULL */
 	RexpMark	next;			/* as it shall be; no value: as it was */
 	Column		column;
 	bool		has_highest;
@@ -208,6 +209,13 @@ rexp_watermark_create(int64 number, const RexpJob *job, const RexpSession *sessi
 	return w;
 }
 
+/* Is it a mark at all? */
+static bool
+is_there(const RexpMark *mark)
+{
+	return mark->fields[REXP_MARK_VALUE] != NULL;
+}
+
 /*
  * rexp_watermark_read
  *	  Ask Redis for the mark.  Returns false if the job has failed.
@@ -222,15 +230,15 @@ rexp_watermark_read(RexpWatermark *w, RexpPipeline *pipeline)
 		return true;
 	old = MemoryContextSwitchTo(w->context);
 	good = rexp_mark_read(pipeline, w->key, &w->found);
+	if (good && !is_there(&w->found))
+	{
+		w->begun = w->found.begun;
+		if (w->begun == NULL)
+			w->begun = rexp_mark_note(pipeline, w->key);
+		good = w->begun != NULL;
+	}
 	MemoryContextSwitchTo(old);
 	return good;
-}
-
-/* Is it a mark at all? */
-static bool
-is_there(const RexpMark *mark)
-{
-	return mark->fields[REXP_MARK_VALUE] != NULL;
 }
 
 /* A field as it can be shown. */
@@ -495,7 +503,7 @@ typedef enum Meanwhile
 {
 	MEANWHILE_NOTHING,			/* it may be moved */
 	MEANWHILE_FURTHER,			/* it is further than we would move it */
-	MEANWHILE_RESET				/* somebody wants rows once more */
+	MEANWHILE_RESET				/* somebody wants rows once more, or all is gone */
 } Meanwhile;
 
 /* Compare a mark that has changed with ours and with what it was. */
@@ -527,6 +535,10 @@ meanwhile(const RexpWatermark *w, const RexpMark *present)
 	Meanwhile	result;
 	RexpFence	fence;
 
+	/* with the note of a first run, rows that it has written have gone */
+	if (w->begun != NULL &&
+		(present->begun == NULL || strcmp(present->begun, w->begun) != 0))
+		return MEANWHILE_RESET;
 	if (!is_there(present))
 		return is_there(&w->found) ? MEANWHILE_RESET : MEANWHILE_NOTHING;
 	if (is_same(present, &w->found, REXP_MARK_VALUE) &&
@@ -550,7 +562,8 @@ move(RexpWatermark *w, RexpPipeline *pipeline)
 	const RexpCounters *counters = rexp_pipeline_counters(pipeline);
 	RexpMark	present;
 
-	w->stays = counters->rows_failed > 0 || rexp_may_have_lost(counters);
+	w->stays = counters->rows_failed > 0 || rexp_may_have_lost(counters) ||
+		counters->evicted_keys > 0;
 	if (w->stays)
 		return true;
 	if (!rexp_mark_read(pipeline, w->key, &present))
@@ -641,7 +654,9 @@ rexp_watermark_warn_of_mark(int64 job, const RexpCounters *counters)
 				 counters->rows_failed > 0 ? errdetail("Rows failed.") :
 				 rexp_may_have_lost(counters) ?
 				 errdetail("Redis may have lost rows that it had acknowledged.") :
-				 errdetail("It was reset while the export ran."),
+				 counters->evicted_keys > 0 ?
+				 errdetail("Redis evicted keys, which may be those of rows that it had acknowledged.") :
+				 errdetail("It was reset while the export ran, or Redis was flushed."),
 				 errhint("The next export with this mark writes these rows again."),
 				 errhidestmt(true)));
 }

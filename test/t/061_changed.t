@@ -407,7 +407,7 @@ subtest 'errors' => sub {
 };
 
 subtest 'a row that fails has no digest' => sub {
-	my ($fake, $server) = faulty(sub { my ($fake, $client, @words) = @_; return $words[0] eq 'JSON.SET' && $words[1] =~ /^k:(?:3|17)\z/ ? '-ERR not this one' : undef }, on_error => q{'ignore'});
+	my ($fake, $server) = faulty(sub { my ($fake, $client, @words) = @_; return $words[0] eq 'JSON.SET' && $words[1] =~ /^k:(?:3|17)\z/ ? '-WRONGTYPE this one' : undef }, on_error => q{'ignore'});
 	is(counts(), 'done: 18 written, 0 unchanged, 2 failed', 'two rows fail');
 	ledger_ok($node);
 	my ($wrong, $writes, $digests) = wrong_in($fake);

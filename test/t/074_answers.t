@@ -176,5 +176,98 @@ subtest 'digests that cannot be made void' => sub {
 	is(scalar(grep { $_->{words}[0] eq 'DEL' } $fake->commands), 0, 'an export of commands deletes nothing');
 };
 
+# A run with a mark, of rows 1 to 2000 and, once the advisory lock is free, of 2001 and 2002; begun, and with the first rows written.
+my $holder = session($node);
+my $marked = sub {
+	my ($mark, %arguments) = @_;
+	return export_sql(q{SELECT i AS id, 'v' AS v, timestamptz '2026-01-01' + i * interval '1 s' AS changed FROM generate_series(1, 2002) AS i
+		WHERE i <= 2000 OR pg_advisory_xact_lock_shared(1) IS NOT NULL}, value => q{'*'}, batch => 100, watermark_column => q{'changed'}, mark => "'$mark'", overlap => q{'1 s'}, %arguments);
+};
+sub begin_marked
+{
+	my ($session, @run) = @_;
+	my $id = next_job($node, sub { $session->send($marked->(@run)) });
+	until_written($node, $id, 1000);
+	return $id;
+}
+sub hold { return $holder->query('SELECT pg_advisory_lock(1)') }
+sub let_go { return $holder->query('SELECT pg_advisory_unlock(1)') }
+sub mark { return $node->safe_psql('postgres', "SELECT value FROM redis_export_marks('redis') WHERE mark = '$_[0]'") }
+my $stays = qr/WARNING:  the mark of export job \d+ stays where it was/;
+
+subtest 'Redis is flushed in the first run of a mark' => sub {
+	$redis->cli('FLUSHALL');
+	hold();
+	begin_marked($session, 'first');
+	is(mark('first'), '', 'there is no mark yet');
+	$redis->cli('FLUSHALL');
+	let_go();
+	my (undef, $err) = $session->wait;
+	job_ended($node, 'done', rows_written => 2002);
+	like($err, qr/$stays.*Redis was flushed/s, 'it is told');
+	is(mark('first'), '', 'and the mark is not set');
+	$session->query($marked->('first'));
+	job_ended($node, 'done', rows_written => 2002);
+	is(redis_keys_count($redis, 'k:*'), 2002, 'so that the next run writes all');
+	isnt(mark('first'), '', 'and sets it');
+};
+
+subtest 'first runs that overlap, that are cancelled, and marks that are reset' => sub {
+	$redis->cli('FLUSHALL');
+	my $other = session($node);
+	hold();
+	begin_marked($session, 'both');
+	begin_marked($other, 'both');
+	let_go();
+	my @errs = map { ($_->wait)[1] } $session, $other;
+	unlike("@errs", $stays, 'two at once, nothing flushed: no warning');
+	isnt(mark('both'), '', 'and a mark');
+
+	hold();
+	my $id = begin_marked($session, 'gone');
+	$node->safe_psql('postgres', "SELECT redis_export_cancel($id)");
+	$session->wait;
+	let_go();
+	is(mark('gone'), '', 'a first run that is cancelled leaves no mark');
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM redis_export_marks('redis')}), 1, 'nor a line among the marks');
+	(undef, my $err) = $session->send($marked->('gone'))->wait;
+	unlike($err, $stays, 'nor a note that is in the way of the next');
+	isnt(mark('gone'), '', 'which sets the mark');
+
+	hold();
+	begin_marked($session, 'reset');
+	is($node->safe_psql('postgres', q{SELECT redis_export_reset_mark('redis', 'reset')}), 'f', 'there is no mark to be reset in a first run');
+	let_go();
+	like(($session->wait)[1], $stays, 'but to have it reset counts');
+	is(mark('reset'), '', 'it is not set');
+	is($node->safe_psql('postgres', q{SELECT redis_export_reset_mark('redis', 'gone')}), 't', 'and one that is there is there');
+	$other->quit;
+};
+
+subtest 'Redis evicts keys in a run with a mark' => sub {
+	$redis->cli('FLUSHALL');
+	$redis->cli('SET', 'victim', 'x' x 1000);
+	hold();
+	begin_marked($session, 'evicted');
+	$redis->cli('CONFIG', 'SET', 'maxmemory-policy', 'allkeys-random');
+	my $used = $redis->info('used_memory');
+	$redis->cli('CONFIG', 'SET', 'maxmemory', $used - 20_000);
+	for (1 .. 200)
+	{
+		last if $redis->info('evicted_keys') > 0;
+		$redis->cli('SET', "more:$_", 'x');
+		sleep 0.05;
+	}
+	$redis->cli('CONFIG', 'SET', 'maxmemory', 0);
+	let_go();
+	my (undef, $err) = $session->wait;
+	is(job($node)->{state}, 'done', 'the job is done');
+	like($err, qr/WARNING:  Redis evicted \d+ keys during/, 'that it evicted keys is told');
+	like($err, qr/$stays.*Redis evicted keys|$stays.*Redis was flushed/s, 'and that the mark stays');
+	is(mark('evicted'), '', 'it does');
+	$redis->cli('CONFIG', 'SET', 'maxmemory-policy', 'noeviction');
+};
+
+$holder->quit;
 $session->quit;
 done_testing;
