@@ -611,6 +611,23 @@ turn_lots(RexpScan *scan)
  * Rows
  */
 
+/* What is no text is an error that says so of its key, unless it is to be left out. */
+static void
+refuse_invalid(const RexpScan *scan, const bytea *key, const char *message,
+			   const char *detail)
+{
+	char		shown[128];
+
+	if (scan->options.skip_invalid)
+		return;
+	rexp_printable(shown, sizeof(shown), VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+	ereport(ERROR,
+			(errcode(ERRCODE_UNTRANSLATABLE_CHARACTER),
+			 errmsg(message, shown),
+			 detail != NULL ? errdetail("%s", detail) : 0,
+			 errhint("With skip_invalid => true such keys are left out.")));
+}
+
 /* A key as text; NULL if it is to be left out. */
 static text *
 key_text(const RexpScan *scan, const bytea *key)
@@ -625,16 +642,7 @@ key_text(const RexpScan *scan, const bytea *key)
 	string = rexp_reply_text(bytes, len);
 	if (string != NULL)
 		return cstring_to_text(string);
-	if (!scan->options.skip_invalid)
-	{
-		char		shown[128];
-
-		rexp_printable(shown, sizeof(shown), bytes, len);
-		ereport(ERROR,
-				(errcode(ERRCODE_UNTRANSLATABLE_CHARACTER),
-				 errmsg("key \"%s\" is no text in the encoding of this database", shown),
-				 errhint("With skip_invalid => true such keys are left out.")));
-	}
+	refuse_invalid(scan, key, "key \"%s\" is no text in the encoding of this database", NULL);
 	return NULL;
 }
 
@@ -680,15 +688,56 @@ hash_value(const redisReply *reply, Datum *value)
 	return true;
 }
 
-/* The document, or false if there is none. */
-static bool
-json_value(const redisReply *reply, Datum *value)
+/* The number after \u, or -1. */
+static int
+escaped_unit(const char *at)
 {
-	char	   *text = reply->type == REDIS_REPLY_STRING ?
-		rexp_reply_text(reply->str, reply->len) : NULL;
+	unsigned int unit;
 
-	if (text == NULL)
+	return at[0] == '\\' && at[1] == 'u' && sscanf(at + 2, "%4x", &unit) == 1 ? (int) unit : -1;
+}
+
+/*
+ * Does JSON hold an escape that jsonb does not take?  That is \u0000, half of a pair
+ * of surrogates, and in databases of other encodings than UTF8 what these may lack.
+ */
+static bool
+has_foreign_escape(const char *json)
+{
+	for (const char *at = json; (at = strchr(at, '\\')) != NULL && at[1] != '\0'; at += 2)
+	{
+		int			unit = escaped_unit(at);
+		int			second;
+
+		if (unit == 0 || (unit >= 0x80 && GetDatabaseEncoding() != PG_UTF8))
+			return true;
+		if (unit < 0xd800 || unit > 0xdfff)
+			continue;
+		second = unit < 0xdc00 ? escaped_unit(at + 6) : -1;
+		if (second < 0xdc00 || second > 0xdfff)
+			return true;
+		at += 6;
+	}
+	return false;
+}
+
+/* The document, or false if there is none, or it is to be left out. */
+static bool
+json_value(const RexpScan *scan, const bytea *key, const redisReply *reply, Datum *value)
+{
+	char	   *text;
+
+	if (reply->type != REDIS_REPLY_STRING)
 		return false;
+	text = rexp_reply_text(reply->str, reply->len);
+	if (text == NULL || has_foreign_escape(text))
+	{
+		refuse_invalid(scan, key, "the document of key \"%s\" cannot be read as jsonb",
+					   text == NULL ?
+					   "It holds what is no text in the encoding of this database." :
+					   "It holds \\u0000, or another escape that jsonb does not take.");
+		return false;
+	}
 	*value = DirectFunctionCall1(jsonb_in, CStringGetDatum(text));
 	return true;
 }
@@ -770,11 +819,11 @@ rexp_scan_begin(const RexpScanOptions *options)
 }
 
 /*
- * The value of a key as jsonb, or false if it is not there any more.  Errors that are
- * no matter of this key are raised.
+ * The value of a key as jsonb, or false if it is not there any more, or is to be left
+ * out.  Errors that are no matter of this key are raised.
  */
 static bool
-read_value(const RexpScan *scan, const redisReply *reply, Datum *value)
+read_value(const RexpScan *scan, const bytea *key, const redisReply *reply, Datum *value)
 {
 	RexpError	error;
 
@@ -786,7 +835,8 @@ read_value(const RexpScan *scan, const redisReply *reply, Datum *value)
 			fail(scan, &error);
 		return false;
 	}
-	return scan->options.kind == REXP_SCAN_JSON ? json_value(reply, value) : hash_value(reply, value);
+	return scan->options.kind == REXP_SCAN_JSON ?
+		json_value(scan, key, reply, value) : hash_value(reply, value);
 }
 
 /* Go to the next row, in the current memory context.  False at the end. */
@@ -798,7 +848,7 @@ next_row(RexpScan *scan, text **key, Datum *value)
 
 	while ((bytes = rexp_scan_next(scan, &reply)) != NULL)
 	{
-		if (reply != NULL && !read_value(scan, reply, value))
+		if (reply != NULL && !read_value(scan, bytes, reply, value))
 			continue;
 		*key = key_text(scan, bytes);
 		if (*key != NULL)

@@ -30,7 +30,7 @@ typedef struct RexpScanOptions
 	int			memory;			/* for the keys, kB */
 	bool		any_order;		/* with REXP_SCAN_KEYS: as they come */
 	const char *failing;		/* errors of Redis begin with it, or NULL */
-	bool		skip_invalid;	/* leave out keys that are no text */
+	bool		skip_invalid;	/* leave out what is no text */
 } RexpScanOptions;
 
 typedef struct RexpScan RexpScan;

@@ -280,4 +280,68 @@ subtest 'a long key full of separators' => sub {
 	is(sql('SET statement_timeout = 60000; SELECT extra FROM redis_export_verify($q$SELECT ' . $columns->('text') . ", 7 AS i\$q\$, '$template:#{i}')"), 0, 'and an integer at the end');
 };
 
+# ---- What is no text ------------------------------------------------------------------------------------------------
+
+# A database in which there is no euro sign.
+sql(q{CREATE DATABASE latin1 ENCODING 'LATIN1' TEMPLATE template0});
+$node->safe_psql('latin1', 'CREATE EXTENSION redis_export; CREATE SERVER redis FOREIGN DATA WRAPPER redis_export OPTIONS (host \'' . $redis->host . '\', port \'' . $redis->port . '\')');
+$ENV{PGCLIENTENCODING} = 'UTF8';
+
+# Runs it in a database, and returns what psql prints, or its error as "SQLSTATE: message|detail|hint".
+sub in
+{
+	my ($database, $query) = @_;
+	my ($status, $out, $err) = $node->psql($database, "\\set VERBOSITY verbose\n$query");
+	return $out if $status == 0;
+	return join '|', $err =~ /ERROR:  (.*)/, $err =~ /DETAIL:  (.*)/, $err =~ /HINT:  (.*)/;
+}
+
+subtest 'documents that cannot be read' => sub {
+	$redis->cli('FLUSHALL');
+	$redis->cli('JSON.SET', 'd:1', '$', '{"a":"é"}');
+	my $scan = q{SELECT count(*), string_agg(key, ' ' ORDER BY key) FROM redis_json_scan('redis', 'd:*', skip_invalid => %s)};
+	my ($all, $some) = (sprintf($scan, 'false'), sprintf($scan, 'true'));
+	is(in('latin1', $all), '1|d:1', 'what can be converted is');
+	is(in('latin1', q{SELECT document->>'a' FROM redis_json_scan('redis')}), 'é', 'so it is');
+	$redis->cli('JSON.SET', 'd:2', '$', '{"a":"€"}');
+	is(in('latin1', $all), '22P05: the document of key "d:2" cannot be read as jsonb|It holds what is no text in the encoding of this database.|With skip_invalid => true such keys are left out.',
+		'what cannot is an error');
+	is(in('latin1', $some), '1|d:1', 'or left out, if so asked for');
+	is(in('postgres', $all), '2|d:1 d:2', 'elsewhere it can');
+	for my $bad ('\u0000', 'a\\\\\\\\\u0000')
+	{
+		sql(qq{SELECT redis_json_export(\$q\$SELECT 3 AS id, '{"a":"$bad"}'::json AS doc\$q\$, 'd:#{id}')});
+		is(in('postgres', $all), '22P05: the document of key "d:3" cannot be read as jsonb|It holds \u0000, or another escape that jsonb does not take.|With skip_invalid => true such keys are left out.',
+			"$bad, which an export of json writes, is an error");
+		is(in('postgres', $some), '2|d:1 d:2', 'or left out');
+		is(in('postgres', q{SELECT missing + different FROM redis_export_verify($q$SELECT 3 AS id, '} . qq({"a":"$bad"}) . q{'::json AS doc$q$, 'd:#{id}')}), 0, 'verify reads it');
+	}
+	sql(q{SELECT redis_json_export($q$SELECT 3 AS id, '{"a":"\\\\u0000 \\ud83d\\ude00 \\t"}'::json AS doc$q$, 'd:#{id}')});
+	is(in('postgres', $all), '3|d:1 d:2 d:3', 'a backslash before u0000 is none of it');
+	is(in('postgres', q{SELECT count(*) FROM redis_json_scan('redis', 'd:*', '$.a')}), 3, 'nor with a path');
+};
+
+subtest 'a verification in LATIN1' => sub {
+	$redis->cli('FLUSHALL');
+	my $query = q{SELECT 1 AS id, '{ "b":1.50, "a":"\u20ac\u00e9é", "\ud83d\ude00":"\u0000" }'::json AS doc};
+	my $verify = "SELECT expected, missing, different, extra FROM redis_export_verify(\$q\$$query\$q\$, 'v:#{id}')";
+	in('latin1', "SELECT redis_json_export(\$q\$$query\$q\$, 'v:#{id}')");
+	is(in('latin1', $verify), '1|0|0|0', 'escapes of what it lacks are the same');
+	$redis->cli('JSON.SET', 'v:1', '$.a', '"x"');
+	is(in('latin1', $verify), '1|0|1|0', 'and another text is not');
+};
+
+subtest 'hashes and keys that are no text' => sub {
+	$redis->cli('FLUSHALL');
+	$redis->cli('HSET', 'h:1', 'f', '€', 'é', '1');
+	is(in('latin1', q{SELECT fields->>'f', fields->>'é' FROM redis_hash_scan('redis')}), '\xe282ac|1', 'a field is told in hexadecimal');
+	is(in('latin1', q{SELECT redis_command('redis', 'HGET', 'h:1', 'f')}), '"\\\\xe282ac"', 'by redis_command, too');
+	$redis->cli('HSET', 'h:€', 'f', '1');
+	for my $function (qw(redis_scan redis_hash_scan))
+	{
+		like(in('latin1', "SELECT count(*) FROM $function('redis')"), qr/^22P05: key "h:.*" is no text in the encoding of this database\|With skip_invalid/, "a key is an error: $function");
+		is(in('latin1', "SELECT count(*) FROM $function('redis', skip_invalid => true)"), 1, 'or left out');
+	}
+};
+
 done_testing;
