@@ -945,6 +945,14 @@ end_old_connection(RexpLink *link, const char *old_run_id, RexpError *error)
 		link->client_id = link->reply.integer;
 }
 
+/* The names and passwords of the link's options as they are now. */
+void
+rexp_link_renew(RexpLink *link)
+{
+	if (link->options.renew != NULL)
+		link->options.renew(&link->options);
+}
+
 /* Enter: password, database, name, and a look at who is there. */
 static RexpAnswer
 handshake(RexpLink *link, RexpError *error)
@@ -954,6 +962,7 @@ handshake(RexpLink *link, RexpError *error)
 	char		old_run_id[sizeof(link->info.run_id)];
 	char		db[16];
 
+	rexp_link_renew(link);
 	if (options->password != NULL)
 	{
 		const char *const with_name[] = {"AUTH", options->username, options->password};

@@ -35,6 +35,10 @@ typedef struct RexpLinkOptions
 	int			timeout;		/* milliseconds without a byte */
 	const char *username;		/* or NULL */
 	const char *password;		/* or NULL */
+	/* before it enters: bring these, and those below, up to date; or NULL */
+	void		(*renew) (struct RexpLinkOptions *options);
+	Oid			serverid;		/* whose user mapping they are from ... */
+	Oid			user;			/* ... for whom */
 	const char *client_name;
 	RexpClusterMode cluster;
 	RexpTlsOptions tls;
@@ -104,6 +108,7 @@ rexp_link_failure(const RexpError *error)
 		REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
 }
 
+extern void rexp_link_renew(RexpLink *link);
 extern bool rexp_link_refresh_info(RexpLink *link, RexpError *error);
 
 extern ssize_t rexp_link_send(RexpLink *link, const char *bytes, size_t len,

@@ -191,6 +191,7 @@ find_master(const RexpLinkOptions *options, RexpAddress *master, RexpError *erro
 		sentinel.username = options->sentinel_username;
 		sentinel.password = options->sentinel_password;
 		sentinel.tls = options->sentinel_tls;
+		sentinel.renew = NULL;
 		sentinel.client_name = "";
 		answer = ask_sentinel(&sentinel, master, error);
 		if (answer == REXP_ANSWER_DONE)
@@ -223,6 +224,7 @@ rexp_connect(RexpLink *link, RexpError *error)
 	scratch = AllocSetContextCreate(CurrentMemoryContext, "redis_export sentinel",
 									ALLOCSET_SMALL_SIZES);
 	old = MemoryContextSwitchTo(scratch);
+	rexp_link_renew(link);
 	answer = find_master(options, &master, error);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(scratch);

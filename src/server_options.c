@@ -13,6 +13,7 @@
 
 #include "access/htup_details.h"
 #include "access/reloptions.h"
+#include "access/xact.h"
 #include "catalog/pg_foreign_data_wrapper.h"
 #include "catalog/pg_foreign_server.h"
 #include "catalog/pg_user_mapping.h"
@@ -23,6 +24,9 @@
 #include "server_options.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/varlena.h"
 #include "value.h"
@@ -561,6 +565,72 @@ find_mapping(Oid server, Oid user, List **options)
 	return mapping;
 }
 
+/* Take over a text that has changed; the one before may be in use elsewhere. */
+static void
+take_text(const char **text, const char *now)
+{
+	if (now == NULL)
+		*text = NULL;
+	else if (*text == NULL || strcmp(*text, now) != 0)
+		*text = MemoryContextStrdup(TopMemoryContext, now);
+}
+
+/* Read the user mapping once more, in a transaction. */
+static void
+read_mapping(RexpLinkOptions *options)
+{
+	RexpLinkOptions now = {0};
+	List	   *given;
+
+	/* gone, or no good: what was known may still be right */
+	if (!OidIsValid(find_mapping(options->serverid, options->user, &given)))
+		return;
+	apply_options(&now, given, UserMappingRelationId);
+	if ((now.username != NULL && now.password == NULL) ||
+		(now.sentinel_username != NULL && now.sentinel_password == NULL))
+		return;
+	take_text(&options->username, now.username);
+	take_text(&options->password, now.password);
+	take_text(&options->sentinel_username, now.sentinel_username);
+	take_text(&options->sentinel_password, now.sentinel_password);
+}
+
+/*
+ * rexp_renew_options
+ *	  Bring what options have from the user mapping up to date, for connections of
+ *	  a worker, which may be made long after it has begun.
+ *
+ * In the transaction of the query, whose snapshot does not count for the catalogs,
+ * or else in one for this.  No code but ours runs in it.  Serves interrupts.
+ */
+void
+rexp_renew_options(RexpLinkOptions *options)
+{
+	MemoryContext old = CurrentMemoryContext;
+	bool		alone = !IsTransactionState();
+	MemoryContext scratch;
+
+	if (proc_exit_inprogress)
+		return;
+	if (alone)
+		StartTransactionCommand();
+	else
+		AcceptInvalidationMessages();
+	scratch = AllocSetContextCreate(CurrentMemoryContext, "redis_export mapping",
+									ALLOCSET_SMALL_SIZES);
+	MemoryContextSwitchTo(scratch);
+	read_mapping(options);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(scratch);
+	if (alone)
+	{
+		CommitTransactionCommand();
+		MemoryContextSwitchTo(old);
+	}
+	else
+		InvalidateCatalogSnapshot();
+}
+
 /*
  * rexp_link_options
  *	  Where Redis is and how this user enters, palloc'd.  Needs a transaction.
@@ -577,6 +647,8 @@ rexp_link_options(const char *name, Oid user, Oid *mapping)
 	Oid			found = find_mapping(serverid, user, &options);
 
 	result->server = pstrdup(name);
+	result->serverid = serverid;
+	result->user = user;
 	result->host = "127.0.0.1";
 	result->port = 6379;
 	result->connect_timeout = 10 * 1000;

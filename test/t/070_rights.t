@@ -4,7 +4,9 @@
 use strict;
 use warnings;
 use RedisExport::Test;
+use RedisExport::Cluster;
 use RedisExport::Jobs;
+use RedisExport::Sentinel;
 
 my $redis = RedisExport::Redis->new;
 my $node = new_node($redis, conf => "max_worker_processes = 16\n");
@@ -410,6 +412,114 @@ subtest 'a worker is gone when its call returns' => sub {
 	$small->safe_psql('postgres', "SELECT redis_export_cancel($running)");
 	job_ends($small, $redis, $running, state => 'canceled', keys => 'w:*');
 	$small->stop('fast');
+};
+
+# Passwords that last for a quarter of an hour: whoever replaces them in Redis replaces them in the mapping, too. A connection that is there
+# stays good, so they are needed when it is made anew.
+subtest 'a new password is used at the next connection' => sub {
+	my $rounds = 0;
+	my $locked = RedisExport::Redis->new(conf => { requirepass => 'admin', user => 'app on >first ~* &* +@all' });
+	add_server($node, $locked, name => 'locked');
+	$node->safe_psql('postgres', q{CREATE USER MAPPING FOR CURRENT_USER SERVER locked OPTIONS (username 'app', password 'first')});
+	my $in_redis = sub {
+		my ($password) = @_;
+		$locked->cli('ACL', 'SETUSER', 'app', 'resetpass', ">$password");
+	};
+	my $cut = sub { $locked->cli('CLIENT', 'KILL', 'USER', 'app') };
+	my $new_password = sub {
+		my $password = 'password' . ++$rounds;
+		$in_redis->($password);
+		$node->safe_psql('postgres', "ALTER USER MAPPING FOR CURRENT_USER SERVER locked OPTIONS (SET password '$password')");
+		$cut->();
+	};
+	my $ends = sub {
+		my ($job, $rows, $reconnects, $name) = @_;
+		my $row = job_ends($node, $locked, $job, state => 'done', error => qr/connect/);
+		is($row->{rows_written}, $rows, "$name: all rows are written");
+		cmp_ok($row->{reconnects}, '>=', $reconnects, 'over connections that were made anew');
+	};
+
+	# while the query runs
+	my $session = session($node);
+	my $job = start_job($session, 'SELECT id FROM generate_series(1, 500) id', 'p:#{id}', server => q{'locked'}, rate => 200, batch => 10);
+	until_written($node, $job, 20);
+	$new_password->();
+	until_written($node, $job, 200);
+	$new_password->();
+	$ends->($job, 500, 2, 'in the query');
+
+	# and in a parallel one, with a snapshot that is older than the password
+	$session->query(q{SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+		SET default_transaction_isolation = 'repeatable read'});
+	$job = start_job($session, 'SELECT id FROM large WHERE id <= 400', 'q:#{id}', server => q{'locked'}, rate => 200, batch => 10);
+	until_written($node, $job, 20);
+	$new_password->();
+	$ends->($job, 400, 1, 'in a parallel query');
+
+	# when it is over, and only answers are awaited
+	$locked->cli('CLIENT', 'PAUSE', 60000, 'WRITE');
+	$job = $session->query(command_sql('SELECT id FROM generate_series(1, 10) id', [ 'SET', 'r:#{id}', 'x' ], server => q{'locked'}, wait => 'false')) =~ s/\|.*//r;
+	until_state($node, $job, 'finishing');
+	$new_password->();
+	$locked->cli('CLIENT', 'UNPAUSE');
+	$ends->($job, 10, 1, 'after the query');
+
+	# a job that finds no Redis at first
+	$locked->stop;
+	$job = start_job($session, 'SELECT id FROM generate_series(1, 10) id', 's:#{id}', server => q{'locked'});
+	until_state($node, $job, 'retrying');
+	$node->safe_psql('postgres', q{ALTER USER MAPPING FOR CURRENT_USER SERVER locked OPTIONS (SET password 'first')});
+	$locked->start;
+	$ends->($job, 10, 0, 'before the first connection');
+
+	# what is gone, or cannot be, leaves what was known
+	for my $change (q{ALTER USER MAPPING FOR CURRENT_USER SERVER locked OPTIONS (DROP password)}, 'DROP USER MAPPING FOR CURRENT_USER SERVER locked',
+		'DROP SERVER locked CASCADE')
+	{
+		$job = start_job($session, 'SELECT id FROM generate_series(1, 400) id', 't:#{id}', server => q{'locked'}, rate => 200, batch => 10);
+		until_written($node, $job, 20);
+		$node->safe_psql('postgres', $change);
+		$cut->();
+		$ends->($job, 400, 1, $change);
+		add_server($node, $locked, name => 'locked') if $change =~ /^DROP SERVER/;
+		$node->safe_psql('postgres', q{DROP USER MAPPING IF EXISTS FOR CURRENT_USER SERVER locked;
+			CREATE USER MAPPING FOR CURRENT_USER SERVER locked OPTIONS (username 'app', password 'first')});
+	}
+};
+
+subtest 'the same for each node of a cluster, and for sentinels' => sub {
+	my $cluster = RedisExport::Cluster->new;
+	add_server($node, $cluster, name => 'cluster');
+	my $users = sub { $_->cli('ACL', 'SETUSER', 'app', 'reset', 'on', ">$_[0]", '~*', '&*', '+@all') for $cluster->nodes };
+	my $cut = sub { $_->cli('CLIENT', 'KILL', 'USER', 'app') for $cluster->nodes };
+	$users->('first');
+	my $session = session($node);
+	$session->query(q{CREATE USER MAPPING FOR CURRENT_USER SERVER cluster OPTIONS (username 'app', password 'first')});
+	my $job = $session->query(hash_sql('SELECT id FROM generate_series(1, 600) id', 'c:#{id}', server => q{'cluster'}, rate => 200, batch => 10, wait => 'false')) =~ s/\|.*//r;
+	until_written($node, $job, 50);
+	$users->('second');
+	$session->query(q{ALTER USER MAPPING FOR CURRENT_USER SERVER cluster OPTIONS (SET password 'second')});
+	$cut->();
+	my $row = job_ends($node, $cluster, $job, state => 'done', error => qr/connect/);
+	is($row->{rows_written}, 600, 'all rows are in the cluster');
+	cmp_ok($row->{reconnects}, '>=', 3, 'over new connections to all nodes');
+	is($cluster->dbsize, 600, 'as its nodes say');
+
+	my $master = RedisExport::Redis->new(conf => { requirepass => 'master1' });
+	my $sentinel = RedisExport::Sentinel->new(conf => { requirepass => 'sentinel1' });
+	$sentinel->watch('main', $master->port)->tell('SENTINEL', 'SET', 'main', 'auth-pass', 'master1');
+	sentinel_server($node, [ $sentinel ], 'main', name => 'watched');
+	$session->query(q{CREATE USER MAPPING FOR CURRENT_USER SERVER watched OPTIONS (password 'master1', sentinel_password 'sentinel1')});
+	$job = start_job($session, 'SELECT id FROM generate_series(1, 400) id', 'w:#{id}', server => q{'watched'}, rate => 200, batch => 10);
+	until_written($node, $job, 20);
+	is($sentinel->cli('ACL', 'SETUSER', 'default', 'resetpass', '>sentinel2'), 'OK', 'the sentinel has a new password');
+	$sentinel->{conf}{requirepass} = 'sentinel2';
+	$master->cli('CONFIG', 'SET', 'requirepass', 'master2');
+	$master->{conf}{requirepass} = 'master2';
+	$session->query(q{ALTER USER MAPPING FOR CURRENT_USER SERVER watched OPTIONS (SET password 'master2', SET sentinel_password 'sentinel2')});
+	$master->cli('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+	$row = job_ends($node, $master, $job, state => 'done', error => qr/connect/, keys => 'w:*');
+	is($row->{rows_written}, 400, 'and with the master that a sentinel knows');
 };
 
 done_testing;
