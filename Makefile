@@ -27,6 +27,7 @@ OBJS = \
 	src/fill.o \
 	src/job.o \
 	src/json_check.o \
+	src/json_path.o \
 	src/judge.o \
 	src/key_filter.o \
 	src/key_set.o \

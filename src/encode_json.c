@@ -12,12 +12,13 @@
 
 #include "document.h"
 #include "encode_kind.h"
+#include "json_path.h"
 #include "utils/builtins.h"
 
 typedef struct JsonEncoder
 {
 	RexpFill   *key_fill;
-	RexpFill   *path_fill;
+	RexpJsonPath *json_path;
 	RexpDocument *document;
 	RexpBuffer	head;			/* what comes before the key */
 	RexpBuffer	middle;			/* the path as an argument; empty if rows differ */
@@ -41,7 +42,7 @@ default_document(const JsonEncoder *encoder, const RexpEncoding *encoding, Tuple
 	for (int attno = 1; attno <= desc->natts; attno++)
 	{
 		if (!rexp_template_uses(encoder->key_fill->template, attno) &&
-			!rexp_template_uses(encoder->path_fill->template, attno) &&
+			!rexp_json_path_uses(encoder->json_path, attno) &&
 			!left_out[attno - 1] && attno != watermark)
 		{
 			unused++;
@@ -117,7 +118,7 @@ encode_json(void *state, TupleTableSlot *slot, RexpBuffer *out, RexpBlock *block
 	if (encoder->middle.len == 0)
 	{
 		encoder->path.len = 0;
-		if (!rexp_fill_append(encoder->path_fill, slot, &encoder->path, error))
+		if (!rexp_json_path_append(encoder->json_path, slot, &encoder->path, error))
 			return rexp_fail_with_key(&encoder->key, true, out, block);
 	}
 	if (!rexp_document_encode(encoder->document, slot, &document, &len, error))
@@ -140,10 +141,10 @@ rexp_encode_json_init(RexpKindEncoder *kind, const RexpEncoding *encoding,
 {
 	JsonEncoder *encoder = palloc0(sizeof(JsonEncoder));
 	RexpWord	words[4] = {rexp_literal_word(rexp_encoding_command(encoding))};
+	const RexpBuffer *shape;
 
 	encoder->key_fill = rexp_key_fill(encoding->key_template, desc);
-	encoder->path_fill = rexp_fill_create(encoding->path, "path",
-										  "part of the path", desc);
+	encoder->json_path = rexp_json_path_create(encoding->path, desc);
 	encoder->document = choose_document(encoder, encoding, desc, left_out);
 
 	rexp_buffer_init(&encoder->head, 64);
@@ -152,18 +153,13 @@ rexp_encode_json_init(RexpKindEncoder *kind, const RexpEncoding *encoding,
 	rexp_buffer_init(&encoder->key, 256);
 	rexp_buffer_init(&encoder->path, 64);
 	rexp_buffer_init(&encoder->middle, 64);
-	if (rexp_fill_is_literal(encoder->path_fill))
-	{
-		RexpError	none;
-
-		/* a literal is filled without a row */
-		(void) rexp_fill_append(encoder->path_fill, NULL, &encoder->path, &none);
-		rexp_resp_bulk(&encoder->middle, encoder->path.data, encoder->path.len);
-	}
+	shape = rexp_json_path_shape(encoder->json_path);
+	if (rexp_json_path_is_literal(encoder->json_path))
+		rexp_resp_bulk(&encoder->middle, shape->data, shape->len);
 
 	kind->encode = encode_json;
 	kind->state = encoder;
-	words[2].bytes = encoder->path.data;
-	words[2].len = encoder->path.len;
+	words[2].bytes = shape->data;
+	words[2].len = shape->len;
 	kind->verb = rexp_export_verb(lengthof(words), words);
 }

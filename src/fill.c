@@ -62,6 +62,34 @@ rexp_null_error(RexpError *error, TupleDesc desc, int attno, const char *part)
 }
 
 /*
+ * rexp_fill_piece
+ *	  The bytes of one piece of the template in this row, or false and why there are
+ *	  none.
+ *
+ * They lie where rexp_value_bytes() leaves them.  All columns of the slot must have
+ * been got.
+ */
+bool
+rexp_fill_piece(RexpFill *fill, int number, TupleTableSlot *slot, char *scratch,
+				const char **bytes, size_t *len, RexpError *error)
+{
+	const RexpPiece *piece = &fill->template->pieces[number];
+
+	*bytes = piece->text;
+	*len = piece->len;
+	if (piece->attno == 0)
+		return true;
+	if (slot->tts_isnull[piece->attno - 1])
+	{
+		fill->null_column = piece->attno;
+		rexp_null_error(error, fill->desc, piece->attno, fill->what);
+		return false;
+	}
+	return rexp_value_bytes(fill->values[number], slot->tts_values[piece->attno - 1],
+							scratch, bytes, len, error);
+}
+
+/*
  * rexp_fill_append
  *	  Append the filled template to out, or return false and why it cannot be
  *	  filled; out may then hold a part of it.
@@ -72,29 +100,16 @@ bool
 rexp_fill_append(RexpFill *fill, TupleTableSlot *slot, RexpBuffer *out,
 				 RexpError *error)
 {
-	const RexpTemplate *template = fill->template;
 	char		scratch[REXP_DIGITS_SIZE];
 
 	fill->null_column = 0;
-	for (int i = 0; i < template->npieces; i++)
+	for (int i = 0; i < fill->template->npieces; i++)
 	{
-		const RexpPiece *piece = &template->pieces[i];
-		const char *bytes = piece->text;
-		size_t		len = piece->len;
+		const char *bytes;
+		size_t		len;
 
-		if (piece->attno > 0)
-		{
-			if (slot->tts_isnull[piece->attno - 1])
-			{
-				fill->null_column = piece->attno;
-				rexp_null_error(error, fill->desc, piece->attno, fill->what);
-				return false;
-			}
-			if (!rexp_value_bytes(fill->values[i],
-								  slot->tts_values[piece->attno - 1], scratch,
-								  &bytes, &len, error))
-				return false;
-		}
+		if (!rexp_fill_piece(fill, i, slot, scratch, &bytes, &len, error))
+			return false;
 		rexp_buffer_append(out, bytes, len);
 	}
 	return true;

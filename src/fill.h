@@ -26,6 +26,9 @@ typedef struct RexpFill
 extern RexpFill *rexp_fill_create(const char *source, const char *what,
 								  const char *part, TupleDesc desc);
 extern bool rexp_fill_is_literal(const RexpFill *fill);
+extern bool rexp_fill_piece(RexpFill *fill, int number, TupleTableSlot *slot,
+							char *scratch, const char **bytes, size_t *len,
+							RexpError *error);
 extern bool rexp_fill_append(RexpFill *fill, TupleTableSlot *slot,
 							 RexpBuffer *out, RexpError *error);
 extern void rexp_null_error(RexpError *error, TupleDesc desc, int attno,

@@ -166,4 +166,54 @@ subtest 'conditions that do not hold' => sub {
 		'where the answer does not tell, it is refused');
 };
 
+# A value put into a path is one member's name, whatever it holds, or fails its row.
+subtest 'values in paths' => sub {
+	my $before = '{"m":{"z":0,"a":{"b":1}},"a":1,"g":{"h":2}}';
+	my $json = JSON::PP->new->utf8->canonical;
+	my @names = ('*', 'g.h', '.a', '..a', 'a"b', "a'b", '', ']', '"]', "']", '[0]', 'a","z', "a','z", '$', '@', '?(@.b==1)', '#{x}', 'é', '日本', "\n", "a\tb",
+		'a b', 'a ', '0', '-1', 'x' x 5000, 'a"],["z', ',', ':', '\\u0041', '\\', 'a\\"b', q{a"b'c}, ' a', ' ');
+	my %cannot = map { $_ => 1 } '\\u0041', '\\', 'a\\"b', q{a"b'c}, ' a', ' ';
+	utf8::decode($_) for @names;
+	my $values = join ', ', map { my $name = s/'/''/gr; utf8::encode($name); "('$name')" } @names;
+	$node->safe_psql('postgres', "CREATE TABLE name (i serial, name text); SET standard_conforming_strings = on; INSERT INTO name (name) VALUES $values");
+	for my $path ('$.m.#{name}', '$.m["#{name}"]', '$.m[\'#{name}\']', 'm.#{name}', '.m.#{name}')
+	{
+		$redis->cli('FLUSHALL');
+		$redis->cli('JSON.SET', "k:$_", '$', $before) for 1 .. @names;
+		my $sql = $path =~ s/'/''/gr;
+		my $failed = keys %cannot;
+		my $written = @names - $failed;
+		is($node->safe_psql('postgres', "SELECT state, rows_written, rows_failed FROM redis_json_export('SELECT i, name, ''77''::jsonb AS doc FROM name', 'k:#{i}',
+			path => '$sql', value => 'doc', on_error => 'ignore')"), "done|$written|$failed", "$path: written, or failed");
+		for my $i (1 .. @names)
+		{
+			my $name = $names[$i - 1];
+			my $expected = $json->decode($before);
+			$expected->{m}{$name} = 77 if !$cannot{$name};
+			my $got = $redis->cli('JSON.GET', "k:$i");
+			is($json->encode($json->decode($got)), $json->encode($expected), "$path: number $i" . ($cannot{$name} ? ' leaves the document alone' : ''));
+		}
+	}
+	like(failures, qr/: a name in the path holds a backslash, which a path of Redis cannot say\n.*: a name in the path holds both kinds of quotes.*: a name in the path begins with a space/s,
+		'says what is wrong');
+
+	my $path_export = sub {
+		my ($path, $query) = @_;
+		my ($status, $out, $err) = $node->psql('postgres', "SELECT state, rows_written, rows_failed FROM redis_json_export(\$q\$$query\$q\$, 'p:#{id}',
+			path => '$path', value => 'doc', on_error => 'ignore')");
+		return $status ? $err : $out;
+	};
+	$redis->cli('JSON.SET', 'p:1', '$', '{"items":[{"id":"x","v":0},{"id":"y\\"z","v":0},{"id":"w","v":0}],"pre_a_b":1}');
+	is($path_export->('$.items[#{i}].v', q{SELECT 1 AS id, i, '7'::jsonb AS doc FROM (VALUES (1), (-1), (-9), (2147483647)) AS v (i)}), 'done|1|3', 'the number of an element');
+	is($redis->cli('JSON.GET', 'p:1', '$.items[*].v'), '[0,7,0]', 'that one is set, and none from the end');
+	is($path_export->('$.items[?(@.id=="#{x}")].v', q{SELECT 1 AS id, x, '8'::jsonb AS doc FROM (VALUES ('y"z'), ('x" || "1"=="1')) AS v (x)}), 'done|1|1', 'a text in a filter');
+	is($redis->cli('JSON.GET', 'p:1', '$.items[*].v'), '[0,8,0]', 'only what it finds is set');
+	is($path_export->('$.pre_#{x}_#{y}', q{SELECT 1 AS id, 'a' AS x, 'b' AS y, '9'::jsonb AS doc}), 'done|1|0', 'a name put together');
+	is($redis->cli('JSON.GET', 'p:1', '$.pre_a_b'), '[9]', 'of its parts');
+	is($path_export->('$..#{x}', q{SELECT 1 AS id, 'v' AS x, '3'::jsonb AS doc}), 'done|1|0', 'at all levels, if the template says so');
+	is($redis->cli('JSON.GET', 'p:1', '$.items[*].v'), '[3,3,3]', 'each is set');
+	like($path_export->($_, q{SELECT 1 AS id, 1 AS i, 'x'::text AS x, '3'::jsonb AS doc}), qr/^\S+ ERROR:  path "\Q$_\E" has a column where no value can stand\nDETAIL/m, "refused: $_")
+		for '#{x}', '$#{x}', '$.items[#{x}]', '$.items[?(@.id==#{x})]', '$.items[1#{i}]', '$.items[#{i}0]', '$.items[#{i}#{i}]', '$.items[-#{i}]', '$.m["#{x}]';
+};
+
 done_testing;
