@@ -25,6 +25,7 @@ OBJS = \
 	src/expiry.o \
 	src/fence.o \
 	src/fill.o \
+	src/index_fit.o \
 	src/job.o \
 	src/json_check.o \
 	src/json_path.o \

@@ -19,6 +19,7 @@
 #include "pipeline_parts.h"
 #include "search_index.h"
 #include "sentinel.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /* While an index is waited for, look at it so often (ms). */
@@ -393,9 +394,12 @@ publish(RexpPipeline *p)
 	rexp_ledger_publish(&p->traffic.ledger, 0);
 }
 
-/* Ask for the index.  False if the job has failed. */
+/*
+ * Ask for the index, and with schema for what it is over.  False if the job has
+ * failed.
+ */
 static bool
-look_at_index(RexpPipeline *p, RexpIndexInfo *info)
+look_at_index(RexpPipeline *p, RexpIndexInfo *info, RexpIndexSchema *schema)
 {
 	RexpBuffer	request;
 	RexpError	error;
@@ -414,6 +418,8 @@ look_at_index(RexpPipeline *p, RexpIndexInfo *info)
 	if (reply->type != REDIS_REPLY_ERROR)
 	{
 		rexp_index_read(reply, info);
+		if (schema != NULL)
+			rexp_index_read_schema(reply, schema);
 		freeReplyObject(reply);
 		return true;
 	}
@@ -437,14 +443,41 @@ bool
 rexp_pipeline_watch_index(RexpPipeline *p, const char *index)
 {
 	RexpIndexInfo info;
+	MemoryContext old;
+	bool		good;
 
 	p->index = index;
-	if (!look_at_index(p, &info))
+	old = MemoryContextSwitchTo(p->context);
+	good = look_at_index(p, &info, &p->schema);
+	MemoryContextSwitchTo(old);
+	if (!good)
 		return false;
 	p->index_base = info.failures;
 	p->traffic.ledger.counters.has_index = true;
 	publish(p);
 	return true;
+}
+
+/* What the index that is watched is over. */
+const RexpIndexSchema *
+rexp_pipeline_index_schema(const RexpPipeline *p)
+{
+	return &p->schema;
+}
+
+/*
+ * rexp_pipeline_index_misfit
+ *	  The index cannot take what is written: note it, for the log and who waits.
+ */
+void
+rexp_pipeline_index_misfit(RexpPipeline *p, const RexpError *error)
+{
+	p->misfit = *error;
+	p->traffic.ledger.counters.index_misfit = true;
+	ereport(WARNING,
+			(errcode(error->sqlstate),
+			 errmsg("%s", error->message),
+			 errhidestmt(true)));
 }
 
 /*
@@ -459,7 +492,9 @@ rexp_pipeline_wait_index(RexpPipeline *p)
 	RexpError	refused;
 
 	rexp_pipeline_enter(p, REXP_STATE_INDEXING);
-	while (look_at_index(p, &info))
+	if (p->misfit.sqlstate != 0)
+		rexp_progress_state(p->traffic.ledger.progress, REXP_STATE_INDEXING, &p->misfit);
+	while (look_at_index(p, &info, NULL))
 	{
 		int64		more = info.failures - p->index_base;
 

@@ -458,3 +458,10 @@ rexp_document_encode(RexpDocument *document, TupleTableSlot *slot,
 	}
 	return rexp_to_utf8(&document->converter, true, bytes, len, document->what, error);
 }
+
+/* Is it the whole row, an object with a member for each column? */
+bool
+rexp_document_is_row(const RexpDocument *document)
+{
+	return document->attno == 0;
+}

@@ -22,6 +22,7 @@ extern RexpDocument *rexp_document_create(TupleDesc desc, int attno,
 extern bool rexp_document_encode(RexpDocument *document, TupleTableSlot *slot,
 								 const char **bytes, size_t *len,
 								 RexpError *error);
+extern bool rexp_document_is_row(const RexpDocument *document);
 extern bool rexp_document_is_text(Oid type);
 extern bool rexp_document_is_json(Oid type);
 

@@ -57,6 +57,28 @@ rexp_check_columns_left(TupleDesc desc, const bool *left_out)
 }
 
 /*
+ * rexp_tell_given
+ *	  How the keys begin, and the names of the columns that are part of the value, in
+ *	  UTF-8; NULL for left_out: they are not known.
+ */
+void
+rexp_tell_given(RexpGiven *given, const RexpFill *key_fill, TupleDesc desc,
+				const bool *left_out)
+{
+	const RexpPiece *first = key_fill->template->pieces;
+
+	given->key_begin = key_fill->template->npieces > 0 && first->attno == 0 ?
+		pnstrdup(first->text, first->len) : "";
+	for (int i = 0; left_out != NULL && i < desc->natts; i++)
+	{
+		const char *name = NameStr(TupleDescAttr(desc, i)->attname);
+
+		if (!left_out[i])
+			given->names = lappend(given->names, rexp_literal_utf8(name, strlen(name)));
+	}
+}
+
+/*
  * rexp_encoder_create
  *	  Check how the rows of a query shall become commands, and get ready for it.
  *
@@ -101,6 +123,13 @@ rexp_encoder_create(const RexpEncoding *encoding, TupleDesc desc)
 												 "redis_export row",
 												 ALLOCSET_DEFAULT_SIZES);
 	return encoder;
+}
+
+/* What rows give to an index over their keys. */
+const RexpGiven *
+rexp_encoder_gives(const RexpEncoder *encoder)
+{
+	return &encoder->kind.given;
 }
 
 /*

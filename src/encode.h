@@ -46,6 +46,15 @@ typedef enum RexpEncoded
 	REXP_ENCODE_FAILED
 } RexpEncoded;
 
+/* What rows give to an index over their keys. */
+typedef struct RexpGiven
+{
+	const char *key_begin;		/* with which each key begins; may be empty */
+	List	   *names;			/* of char *: of fields or of members at the root;
+								 * NIL: not known */
+	bool		whole;			/* the key then has no others */
+} RexpGiven;
+
 /* What Redis calls the types of what exports write. */
 #define REXP_TYPE_JSON "ReJSON-RL"
 #define REXP_TYPE_HASH "hash"
@@ -54,6 +63,7 @@ typedef struct RexpEncoder RexpEncoder;
 
 extern RexpEncoder *rexp_encoder_create(const RexpEncoding *encoding,
 										TupleDesc desc);
+extern const RexpGiven *rexp_encoder_gives(const RexpEncoder *encoder);
 extern RexpEncoded rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot,
 									   RexpBuffer *out, RexpBlock *block,
 									   RexpError *error);

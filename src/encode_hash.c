@@ -139,6 +139,8 @@ rexp_encode_hash_init(RexpKindEncoder *kind, const RexpEncoding *encoding,
 			init_field(&encoder->fields[encoder->nfields++], desc, attno);
 	}
 
+	rexp_tell_given(&kind->given, encoder->key_fill, desc, left_out);
+	kind->given.whole = encoding->replace;
 	kind->encode = encode_hash;
 	kind->state = encoder;
 	kind->verb = rexp_export_verb(lengthof(words), words);

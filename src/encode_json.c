@@ -157,6 +157,10 @@ rexp_encode_json_init(RexpKindEncoder *kind, const RexpEncoding *encoding,
 	if (rexp_json_path_is_literal(encoder->json_path))
 		rexp_resp_bulk(&encoder->middle, shape->data, shape->len);
 
+	rexp_tell_given(&kind->given, encoder->key_fill, desc,
+					rexp_document_is_row(encoder->document) &&
+					strcmp(encoding->path, "$") == 0 ? left_out : NULL);
+	kind->given.whole = !encoding->merge;
 	kind->encode = encode_json;
 	kind->state = encoder;
 	words[2].bytes = shape->data;

@@ -28,6 +28,7 @@ typedef struct RexpKindEncoder
 	RexpEncodeRow encode;
 	void	   *state;
 	RexpVerb	verb;
+	RexpGiven	given;			/* zeros: nothing is known */
 } RexpKindEncoder;
 
 /* left_out[attno - 1] tells which columns are not part of the value. */
@@ -45,6 +46,8 @@ extern RexpVerb rexp_export_verb(int nwords, const RexpWord *words);
 extern RexpWord rexp_literal_word(const char *string);
 extern void rexp_check_columns_left(TupleDesc desc, const bool *left_out);
 extern RexpFill *rexp_key_fill(const char *key_template, TupleDesc desc);
+extern void rexp_tell_given(RexpGiven *given, const RexpFill *key_fill, TupleDesc desc,
+							const bool *left_out);
 extern void rexp_append_key(const RexpBuffer *key, RexpBuffer *out,
 							RexpBlock *block);
 extern RexpEncoded rexp_fail_with_key(const RexpBuffer *key, bool is_whole, RexpBuffer *out,

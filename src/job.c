@@ -424,6 +424,15 @@ tell_end(const RexpJobStatus *status)
 				 errhint("Look what Redis holds, with redis_export_verify.")));
 	rexp_watermark_warn_of_writer(status->job, counters);
 	rexp_watermark_warn_of_mark(status->job, counters);
+	if (counters->index_misfit)
+		ereport(WARNING,
+				(errcode(ERRCODE_WARNING),
+				 counters->index_failures == 0 && status->error.sqlstate == ERRCODE_WARNING ?
+				 errmsg("%s", status->error.message) :
+				 errmsg("an index of Redis does not take all that export job " INT64_FORMAT " has written",
+						status->job),
+				 errdetail("Redis says nothing of it, and searches do not find it."),
+				 errhint("Compare prefixes, key type and schema of the index (FT.INFO) with the keys and the columns of the export.")));
 	if (counters->index_failures > 0)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),

@@ -439,8 +439,7 @@ refuse(RexpLane *lane, const RexpFlight *flight, RexpRow *row, RexpAnswer answer
 static RexpAnswer
 look_into(RexpLane *lane, const RexpFlight *flight, RexpRow *row, RexpError *error)
 {
-	bool		may_repeat = flight->kind != REXP_FLIGHT_WRITES ||
-		row->repeatable;
+	bool		may_repeat = flight->kind != REXP_FLIGHT_WRITES || row->repeatable;
 	RexpAnswer	answer;
 
 	if (lane->flow == REXP_FLOW_STOP)

@@ -12,6 +12,7 @@
 #include "compat.h"
 #include "link.h"
 #include "progress.h"
+#include "search_index.h"
 
 typedef struct RexpPipelineOptions
 {
@@ -54,6 +55,8 @@ extern redisReply *rexp_pipeline_ask_unless_lost(RexpPipeline *pipeline,
 												 const char *key, size_t key_len,
 												 const char *failing);
 extern bool rexp_pipeline_watch_index(RexpPipeline *pipeline, const char *index);
+extern const RexpIndexSchema *rexp_pipeline_index_schema(const RexpPipeline *pipeline);
+extern void rexp_pipeline_index_misfit(RexpPipeline *pipeline, const RexpError *error);
 extern bool rexp_pipeline_wait_index(RexpPipeline *pipeline);
 extern void rexp_pipeline_drain(RexpPipeline *pipeline, int milliseconds);
 extern void rexp_pipeline_close(RexpPipeline *pipeline);

@@ -12,6 +12,7 @@
 #include "cluster.h"
 #include "lane.h"
 #include "pipeline.h"
+#include "search_index.h"
 #include "waiter.h"
 
 struct RexpPipeline
@@ -43,6 +44,8 @@ struct RexpPipeline
 	bool		unless_lost;	/* ask nothing more once rows may be lost */
 	const char *index;			/* that is waited for, in UTF-8, or NULL */
 	int64		index_base;		/* its failures at the last look */
+	RexpIndexSchema schema;		/* at the first look */
+	RexpError	misfit;			/* it cannot take what is written; sqlstate 0: it can */
 };
 
 /* pipeline.c */

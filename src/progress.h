@@ -77,6 +77,7 @@ typedef struct RexpCounters
 	RexpDigests digests;
 	bool		has_index;		/* an index is looked at: */
 	int64		index_failures; /* attempts to index that it refused since */
+	bool		index_misfit;	/* it cannot take what is written */
 	int64		writer_age;		/* of a transaction that is older than the overlap
 								 * of a watermark: milliseconds, 0: there is none */
 	bool		mark_stays;		/* it was not moved, though all rows were read */

@@ -78,3 +78,38 @@ rexp_index_read(const redisReply *reply, RexpIndexInfo *info)
 	copy_text(find_value(errors, "last indexing error key"), info->last_key,
 			  sizeof(info->last_key));
 }
+
+/* A text in the current context; NULL if it is none. */
+static char *
+keep_text(const redisReply *value)
+{
+	return value != NULL && value->str != NULL ? pnstrdup(value->str, value->len) : NULL;
+}
+
+/* What it is over, in the current memory context. */
+void
+rexp_index_read_schema(const redisReply *reply, RexpIndexSchema *schema)
+{
+	const redisReply *definition = find_value(reply, "index_definition");
+	const redisReply *prefixes = find_value(definition, "prefixes");
+	const redisReply *attributes = find_value(reply, "attributes");
+
+	memset(schema, 0, sizeof(RexpIndexSchema));
+	schema->key_type = keep_text(find_value(definition, "key_type"));
+	for (size_t i = 0; prefixes != NULL && prefixes->type == REDIS_REPLY_ARRAY &&
+		 i < prefixes->elements; i++)
+	{
+		char	   *prefix = keep_text(prefixes->element[i]);
+
+		if (prefix != NULL)
+			schema->prefixes = lappend(schema->prefixes, prefix);
+	}
+	for (size_t i = 0; attributes != NULL && attributes->type == REDIS_REPLY_ARRAY &&
+		 i < attributes->elements; i++)
+	{
+		char	   *field = keep_text(find_value(attributes->element[i], "identifier"));
+
+		if (field != NULL)
+			schema->fields = lappend(schema->fields, field);
+	}
+}

@@ -9,6 +9,7 @@
 #define REDIS_EXPORT_SEARCH_INDEX_H
 
 #include "compat.h"
+#include "nodes/pg_list.h"
 #include "resp.h"
 
 typedef struct RexpIndexInfo
@@ -19,7 +20,16 @@ typedef struct RexpIndexInfo
 	char		last_key[128];
 } RexpIndexInfo;
 
+/* What an index is over, as far as it tells; palloc'd. */
+typedef struct RexpIndexSchema
+{
+	char	   *key_type;		/* "HASH", "JSON", or NULL */
+	List	   *prefixes;		/* of char *; NIL: not told */
+	List	   *fields;			/* of char *: names of fields, or paths */
+} RexpIndexSchema;
+
 extern void rexp_index_request(const char *name, RexpBuffer *request);
+extern void rexp_index_read_schema(const redisReply *reply, RexpIndexSchema *schema);
 extern void rexp_index_read(const redisReply *reply, RexpIndexInfo *info);
 
 #endif							/* REDIS_EXPORT_SEARCH_INDEX_H */

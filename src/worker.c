@@ -15,6 +15,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "compat.h"
+#include "index_fit.h"
 #include "fence.h"
 #include "job.h"
 #include "ledger.h"
@@ -203,6 +204,7 @@ read_rows(Worker *worker)
 {
 	RexpSource *source = rexp_source_open(rexp_watermark_query(worker->watermark,
 															  worker->job.query));
+	RexpError	misfit;
 
 	worker->encoder = rexp_encoder_create(&worker->job.encoding,
 										  rexp_source_columns(source));
@@ -213,6 +215,12 @@ read_rows(Worker *worker)
 		worker->prune = rexp_prune_create(&worker->job, rexp_source_columns(source));
 		MemoryContextSwitchTo(old);
 	}
+	if (worker->job.wait_index != NULL &&
+		!rexp_index_fits(worker->job.wait_index,
+						 rexp_pipeline_index_schema(worker->pipeline),
+						 worker->job.encoding.kind, rexp_encoder_gives(worker->encoder),
+						 &misfit))
+		rexp_pipeline_index_misfit(worker->pipeline, &misfit);
 	rexp_progress_estimate(worker->progress, rexp_source_estimate(source));
 	rexp_progress_state(worker->progress, REXP_STATE_RUNNING, NULL);
 	rexp_source_run(source, take_row, worker);

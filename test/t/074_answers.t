@@ -268,6 +268,90 @@ subtest 'Redis evicts keys in a run with a mark' => sub {
 	$redis->cli('CONFIG', 'SET', 'maxmemory-policy', 'noeviction');
 };
 
+# A Redis without these commands, and what each costs.
+subtest 'commands that this Redis does not have' => sub {
+	my $poor = RedisExport::Redis->new(modules => 0, conf => { 'rename-command' => [ map { qq{$_ ""} } qw(MULTI SCAN WAIT PEXPIRE PERSIST HGET HMGET) ] });
+	add_server($node, $poor, name => 'poor');
+	my $hash = sub { my %arguments = @_; return q{SELECT job FROM redis_hash_export('SELECT 1 AS id, now() AS at, NULL::interval AS valid', 'h:#{id}', server => 'poor'} . join('', map { ", $_ => $arguments{$_}" } sort keys %arguments) . ')' };
+	for my $case (
+		[ 'MULTI', 'changed_only, and for hashes by replace', $hash->(replace => 'true') ],
+		[ 'HGET', 'changed_only', $hash->(changed_only => 'true') ],
+		[ 'SCAN', 'prune, redis_export_verify, redis_export_marks', $hash->(prune => 'true') ],
+		[ 'SCAN', 'prune, redis_export_verify, redis_export_marks', q{SELECT * FROM redis_export_verify('SELECT 1 AS id, 2 AS n', 'h:#{id}', type => 'hash', server => 'poor')} ],
+		[ 'SCAN', 'prune, redis_export_verify, redis_export_marks', q{SELECT * FROM redis_scan('poor')} ],
+		[ 'WAIT', 'wait_replicas', $hash->(wait_replicas => 1) ],
+		[ 'PEXPIRE', 'ttl and ttl_column', $hash->(ttl => q{'1 h'}) ],
+		[ 'HMGET', 'watermark_column', $hash->(watermark_column => q{'at'}, mark => q{'m'}, overlap => q{'1 s'}) ])
+	{
+		my ($command, $needed, $sql) = @$case;
+		my $error = sql_error($node, $sql, verbose => 1);
+		like($error, qr/ERROR:  42883: .*unknown command '$command'.*^HINT:  It is needed by $needed/ims, "$command: the hint says for what it is needed") or diag $sql;
+	}
+	like(sql_error($node, $hash->(wait_index => q{'idx'}), verbose => 1), qr/unknown command 'FT\.INFO'.*HINT:  This Redis has no search\. Load the module RediSearch/s, 'FT.INFO');
+	like(sql_error($node, q{SELECT redis_command('poor', 'JSON.GET', 'a')}), qr/HINT:  This Redis has no JSON\. Load the module RedisJSON or valkey-json.*MODULE LIST/, 'JSON');
+	$poor->stop;
+
+	my ($fake, $server) = fake(sub {
+		my ($fake, $client, $name, @more) = @_;
+		return "-ERR unknown command '$name', with args beginning with: 'secret'" if $name =~ /^(?:JSON\.MERGE|UNLINK)$/;
+		return "-ERR unknown type name '$more[-1]'" if $name eq 'SCAN' && $more[-1] =~ /JSON/;
+		return "*2\r\n\$1\r\n0\r\n*1\r\n\$4\r\nh:77" if $name eq 'SCAN';
+		return $name eq 'JSON.SET' ? '+OK' : ':1';
+	});
+	like(sql_error($node, rows(3, server => $server, merge => 'true')), qr/unknown command 'JSON\.MERGE'.*HINT:  JSON\.MERGE came with RedisJSON 2\.6, and valkey-json has none: .* Export without merge\./s, 'JSON.MERGE is not the whole of JSON');
+	like(sql_error($node, "SELECT job FROM redis_hash_export('SELECT 1 AS id, 2 AS n', 'h:#{id}', server => $server, prune => true, prune_limit => 1)"),
+		qr/unknown command 'UNLINK'.*HINT:  It is needed by prune/s, 'UNLINK');
+	like(sql_error($node, rows(3, server => $server, prune => 'true')), qr/unknown type name 'ReJSON-RL'.*HINT:  This Redis has no JSON/s, 'a type that it does not know');
+
+	($fake, $server) = fake(sub { return $_[0]{said}++ ? '+OK' : '-BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.' });
+	my (undef, $err) = $session->send(rows(3, server => $server))->wait;
+	like($err, qr/WARNING:  export job \d+ tries again: Redis answered: BUSY Valkey is busy.*HINT:  A script.*SCRIPT KILL or FUNCTION KILL/s, 'BUSY of Valkey');
+	job_ended($node, 'done', rows_written => 3);
+};
+
+subtest 'an index that cannot take what is written' => sub {
+	$redis->cli('FLUSHALL');
+	$redis->cli(qw(FT.CREATE), @$_) for [ qw(documents ON JSON PREFIX 2 k: l: SCHEMA $.name AS name TEXT $.city.zip AS zip TAG $..any AS any TAG) ],
+		[ qw(hashes ON HASH PREFIX 1 k: SCHEMA name TEXT city TAG) ], [ qw(anywhere SCHEMA name TEXT) ], [ qw(nested ON JSON PREFIX 1 k:a: SCHEMA $.name AS name TEXT) ];
+	my $export = sub {
+		my ($kind, $index, $columns, %arguments) = @_;
+		my $key = delete $arguments{key} // 'k:#{id}';
+		return (($session->send("SELECT state FROM redis_${kind}_export('SELECT 1 AS id, $columns', '$key', wait_index => '$index'"
+			. join('', map { ", $_ => $arguments{$_}" } sort keys %arguments) . ')')->wait)[1] =~ s/^psql:<stdin>:\d+: //gmr);
+	};
+	my ($name, $both) = ("''a'' AS name, 1 AS more", q{''a'' AS name, ''{"zip":"1"}''::json AS city});
+	for my $case (
+		[ 'no key has its prefix', qr/index "documents" takes keys with other prefixes than "m:"/, 'json', 'documents', $both, key => 'm:#{id}' ],
+		[ 'keys of another type', qr/index "hashes" is on HASH, and the export writes JSON/, 'json', 'hashes', $both ],
+		[ 'the other way round', qr/index "documents" is on JSON, and the export writes HASH/, 'hash', 'documents', $name ],
+		[ 'a member that no document has', qr/index "documents" is over what no row gives: "\$\.city\.zip"$/m, 'json', 'documents', "''a'' AS name, 1 AS town" ],
+		[ 'of excluded columns', qr/index "documents" is over what no row gives: "\$\.name", "\$\.city\.zip"$/m, 'json', 'documents', $both, exclude => q{'{name,city}'} ],
+		[ 'fields that no hash has', qr/index "hashes" is over what no row gives: "name", "city"$/m, 'hash', 'hashes', "''a'' AS title" ],
+		[ 'one that none has, if hashes are replaced', qr/index "hashes" is over what no row gives: "city"$/m, 'hash', 'hashes', $name, replace => 'true' ])
+	{
+		my ($what, $pattern, @run) = @$case;
+		$redis->cli('DEL', 'k:1');
+		my $err = $export->(@run);
+		like($err, qr/WARNING:  $pattern/, "$what: a warning");
+		like($err, qr/HINT:  Compare prefixes, key type and schema/, 'with a hint');
+		is(job($node)->{state}, 'done', 'and the job is done');
+		like(job($node)->{last_error}, $pattern, 'whose last error tells it, too');
+	}
+	for my $case (
+		[ 'all that it is over', 'json', 'documents', $both ],
+		[ 'a document in a column', 'json', 'documents', q{''{"a":1}''::jsonb AS doc} ],
+		[ 'a part of a document', 'json', 'documents', $name, merge => 'true' ],
+		[ 'some of the fields', 'hash', 'hashes', $name ],
+		[ 'an index on all hashes', 'hash', 'anywhere', $name, key => '#{id}' ],
+		[ 'keys that may have the prefix', 'json', 'nested', $name, key => 'k:#{id}' ])
+	{
+		my ($what, @run) = @$case;
+		$redis->cli('DEL', 'k:1');
+		is($export->(@run), '', "$what: nothing is said");
+		is(job($node)->{state}, 'done', 'and the job is done');
+	}
+};
+
 $holder->quit;
 $session->quit;
 done_testing;
