@@ -26,6 +26,7 @@
 #include "catalog/pg_type.h"
 #include "cluster.h"
 #include "compat.h"
+#include "executor/executor.h"
 #include "funcapi.h"
 #include "key_filter.h"
 #include "key_set.h"
@@ -783,6 +784,7 @@ rexp_scan_end(RexpScan *scan)
 {
 	if (scan->keys != NULL)
 		rexp_key_set_end(scan->keys);
+	scan->keys = NULL;
 }
 
 /*
@@ -858,6 +860,16 @@ next_row(RexpScan *scan, text **key, Datum *value)
 }
 
 /*
+ * The query wants no more rows, as with a LIMIT.  The memory context goes by itself,
+ * but not the files of the sort.
+ */
+static void
+end_early(Datum scan)
+{
+	rexp_scan_end((RexpScan *) DatumGetPointer(scan));
+}
+
+/*
  * rexp_scan
  *	  A row for each call, as functions that return sets do it: (key), or (key,
  *	  value).  The options are those of the first call, and lie in the current
@@ -866,6 +878,7 @@ next_row(RexpScan *scan, text **key, Datum *value)
 Datum
 rexp_scan(FunctionCallInfo fcinfo, const RexpScanOptions *options)
 {
+	ExprContext *context = ((ReturnSetInfo *) fcinfo->resultinfo)->econtext;
 	FuncCallContext *call;
 	RexpScan	   *scan;
 	text	   *key;
@@ -889,11 +902,15 @@ rexp_scan(FunctionCallInfo fcinfo, const RexpScanOptions *options)
 		}
 		call->user_fctx = rexp_scan_begin(&copy);
 		MemoryContextSwitchTo(old);
+
+		/* called before that by which the memory context goes */
+		RegisterExprContextCallback(context, end_early, PointerGetDatum(call->user_fctx));
 	}
 	call = SRF_PERCALL_SETUP();
 	scan = call->user_fctx;
 	if (!next_row(scan, &key, &value))
 	{
+		UnregisterExprContextCallback(context, end_early, PointerGetDatum(scan));
 		rexp_scan_end(scan);
 		SRF_RETURN_DONE(call);
 	}

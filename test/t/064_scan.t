@@ -82,6 +82,44 @@ subtest 'a frozen Redis' => sub {
 	$session->quit;
 };
 
+# With more keys than work_mem holds, in the select list, where nobody asks for the last row.
+subtest 'a scan that is not read to its end' => sub {
+	$redis->cli('FLUSHALL');
+	$redis->cli('EVAL', q{for i = 1, 20000 do redis.call('HSET', 'h:' .. i, 'f', i) redis.call('JSON.SET', 'j:' .. i, '$', '1') end}, 0);
+	my $idle = sub { wait_for('all connections are closed', sub { !grep { /name=redis_export/ } $redis->cli('CLIENT', 'LIST') }); return 1 };
+	my $files = sub { return scalar(() = glob $node->data_dir . '/base/pgsql_tmp/*') };
+	my %scans = (
+		redis_scan => q{SELECT redis_scan('redis') LIMIT 6000},
+		redis_json_scan => q{SELECT redis_json_scan('redis') LIMIT 1},
+		redis_hash_scan => q{SELECT redis_hash_scan('redis') LIMIT 1},
+		'twice' => q{SELECT redis_hash_scan('redis'), redis_json_scan('redis') LIMIT 1},
+		'for each row' => q{SELECT (SELECT redis_hash_scan('redis') LIMIT 1) FROM generate_series(1, 3) AS i WHERE i > 0},
+		'in a function' => q{DO $$ DECLARE r record; BEGIN FOR r IN SELECT redis_json_scan('redis') LOOP EXIT; END LOOP; END $$},
+		'a cursor that is closed' => q{BEGIN; DECLARE c CURSOR FOR SELECT redis_json_scan('redis'); FETCH 3 FROM c; CLOSE c; COMMIT},
+		'a cursor at commit' => q{BEGIN; DECLARE c CURSOR FOR SELECT redis_json_scan('redis'); FETCH 3 FROM c; COMMIT},
+		'a cursor at a rollback' => q{BEGIN; SAVEPOINT s; DECLARE c CURSOR FOR SELECT redis_json_scan('redis'); FETCH 3 FROM c; ROLLBACK TO s; COMMIT},
+		'an error' => q{\set ON_ERROR_STOP 0
+			SELECT 1 / (10 - row_number() OVER ()), redis_json_scan('redis') FROM (SELECT redis_hash_scan('redis')) AS _; SELECT 1 / (3 - n) FROM (SELECT redis_hash_scan('redis'), generate_series(1, 5) AS n) AS _},
+		'to its end' => q{SELECT count(*) FROM (SELECT redis_json_scan('redis')) AS _});
+	for my $name (sort keys %scans)
+	{
+		my (undef, undef, $err) = $node->psql('postgres', "SET work_mem = '64kB';\n$scans{$name}");
+		unlike($err, qr/WARNING/, "$name: no warning");
+		like($err, qr/division by zero/, 'but the error') if $name eq 'an error';
+		$idle->();
+		is($files->(), 0, 'no file is left');
+	}
+	my $session = session($node);
+	$session->query(q{SET work_mem = '64kB'; BEGIN; DECLARE c CURSOR FOR SELECT redis_json_scan('redis'); FETCH 3 FROM c});
+	cmp_ok($files->(), '>', 0, 'they are there as long as the scan goes on');
+	is(scalar(grep { /name=redis_export/ } $redis->cli('CLIENT', 'LIST')), 1, 'and so is the connection');
+	$session->query('CLOSE c');
+	is($files->(), 0, 'they go with it');
+	$idle->();
+	$session->quit;
+	unlike(slurp_file($node->logfile), qr/temporary file leak|WARNING/, 'nor does the log tell of a leak');
+};
+
 subtest 'a cluster' => sub {
 	my $cluster = RedisExport::Cluster->new;
 	add_server($node, $cluster, name => 'cluster');
