@@ -377,6 +377,18 @@ tell_end(const RexpJobStatus *status)
 			rexp_error_detail(&error, "%s", ledger);
 		rexp_error_raise(&error);
 	}
+	if (counters->info_refused)
+		ereport(NOTICE,
+				(errmsg("export job " INT64_FORMAT " went on without INFO, which Redis refused",
+						status->job),
+				 errdetail("Restarts of Redis, other masters and evicted keys were not noticed, nor whether it is a cluster."),
+				 errhint("If Redis has users with limited rights: ACL SETUSER ... +info.")));
+	if (counters->client_refused)
+		ereport(NOTICE,
+				(errmsg("export job " INT64_FORMAT " went on without CLIENT ID and CLIENT KILL, which Redis refused",
+						status->job),
+				 errdetail("What was on its way over a connection that was lost may have been carried out later."),
+				 errhint("If Redis has users with limited rights: ACL SETUSER ... +client|id +client|kill.")));
 	if (counters->redis_takeovers > 0 && !counters->held_by_replicas)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),

@@ -58,6 +58,8 @@ struct RexpLink
 	size_t		text_size;
 	RexpServerInfo info;
 	int64		client_id;		/* Redis' number of this connection, or 0 */
+	char		client_refused[REXP_MESSAGE_SIZE];	/* what it answered instead, or
+													 * empty */
 	char	   *input;			/* RECEIVE_SIZE bytes */
 };
 
@@ -209,6 +211,13 @@ const RexpServerInfo *
 rexp_link_server_info(const RexpLink *link)
 {
 	return &link->info;
+}
+
+/* What Redis answered where it refused to number connections, or to end one; or empty. */
+const char *
+rexp_link_client_refused(const RexpLink *link)
+{
+	return link->client_refused;
 }
 
 const RexpLinkOptions *
@@ -866,9 +875,20 @@ info_word(const char *text, const char *name, char *to, size_t size)
 }
 
 /*
- * Ask the server who it is.  A server that does not tell (an ACL without INFO)
- * is taken as it is.
+ * Is it only this command that Redis does not take: an ACL without it, a name that was
+ * taken away, a proxy that does not know it?  Then we do without what it would tell.
  */
+static bool
+is_refused(RexpAnswer answer, const RexpError *error)
+{
+	return rexp_answer_is_own(answer) ||
+		(answer == REXP_ANSWER_FATAL &&
+		 (error->sqlstate == ERRCODE_UNDEFINED_FUNCTION ||
+		  (error->sqlstate == ERRCODE_INSUFFICIENT_PRIVILEGE &&
+		   strstr(error->message, "NOPERM") != NULL)));
+}
+
+/* Ask the server who it is.  One that does not tell is taken as it is. */
 static RexpAnswer
 inspect(RexpLink *link, RexpError *error)
 {
@@ -905,6 +925,15 @@ inspect(RexpLink *link, RexpError *error)
 		link->info.evicted_keys = field ? strtoll(field, NULL, 10) : 0;
 		field = info_field(link->text, "uptime_in_seconds");
 		link->info.uptime = field ? strtoll(field, NULL, 10) : -1;
+		if (link->info.run_id[0] == '\0')
+			strlcpy(link->info.refused, "its answer has no run_id", sizeof(link->info.refused));
+	}
+	else if (answer == REXP_ANSWER_DONE)
+		strlcpy(link->info.refused, "its answer is no text", sizeof(link->info.refused));
+	else if (is_refused(answer, error))
+	{
+		strlcpy(link->info.refused, error->message, sizeof(link->info.refused));
+		answer = REXP_ANSWER_DONE;
 	}
 	return answer;
 }
@@ -927,22 +956,31 @@ rexp_link_refresh_info(RexpLink *link, RexpError *error)
  * rows would overwrite newer ones.  Redis may refuse it, and may be too old for
  * it; then that remains as it is.
  */
-static void
+static RexpAnswer
 end_old_connection(RexpLink *link, const char *old_run_id, RexpError *error)
 {
 	static const char *const ask[] = {"CLIENT", "ID"};
 	char		number[32];
 	const char *const kill_old[] = {"CLIENT", "KILL", "ID", number};
 
+	RexpAnswer	answer = REXP_ANSWER_DONE;
+
 	snprintf(number, sizeof(number), INT64_FORMAT, link->client_id);
+	link->client_refused[0] = '\0';
 	if (link->client_id != 0 && old_run_id[0] != '\0' &&
 		strcmp(old_run_id, link->info.run_id) == 0)
-		(void) call(link, lengthof(kill_old), kill_old, error);
+		answer = call(link, lengthof(kill_old), kill_old, error);
 	link->client_id = 0;
-	if (rexp_link_is_open(link) &&
-		call(link, lengthof(ask), ask, error) == REXP_ANSWER_DONE &&
-		link->reply.type == REXP_REPLY_INTEGER)
-		link->client_id = link->reply.integer;
+	if (answer == REXP_ANSWER_DONE)
+	{
+		answer = call(link, lengthof(ask), ask, error);
+		if (answer == REXP_ANSWER_DONE && link->reply.type == REXP_REPLY_INTEGER)
+			link->client_id = link->reply.integer;
+	}
+	if (!is_refused(answer, error))
+		return answer;
+	strlcpy(link->client_refused, error->message, sizeof(link->client_refused));
+	return REXP_ANSWER_DONE;
 }
 
 /* The names and passwords of the link's options as they are now. */
@@ -992,9 +1030,6 @@ handshake(RexpLink *link, RexpError *error)
 	}
 	strlcpy(old_run_id, link->info.run_id, sizeof(old_run_id));
 	answer = inspect(link, error);
-	if (error->sqlstate == ERRCODE_INSUFFICIENT_PRIVILEGE &&
-		rexp_link_is_open(link) && strstr(error->message, "NOPERM") != NULL)
-		answer = REXP_ANSWER_DONE;
 	if (answer == REXP_ANSWER_DONE && link->info.loading)
 	{
 		static const char loading[] = "LOADING Redis is loading the dataset in memory";
@@ -1002,7 +1037,7 @@ handshake(RexpLink *link, RexpError *error)
 		return rexp_answer_to(loading, strlen(loading), error);
 	}
 	if (answer == REXP_ANSWER_DONE && !link->keep_trees)
-		end_old_connection(link, old_run_id, error);
+		answer = end_old_connection(link, old_run_id, error);
 	if (answer == REXP_ANSWER_DONE && options->client_name[0] != '\0' &&
 		rexp_link_is_open(link))
 	{

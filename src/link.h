@@ -82,6 +82,8 @@ typedef struct RexpServerInfo
 	bool		tells_cluster;	/* ... or not, by its own word */
 	bool		loading;
 	int64		evicted_keys;
+	char		refused[REXP_MESSAGE_SIZE]; /* what it answered instead of all that,
+											 * or empty */
 } RexpServerInfo;
 
 typedef struct RexpLink RexpLink;
@@ -99,6 +101,7 @@ extern uint64 rexp_link_connection(const RexpLink *link);
 extern uint32 rexp_link_events(const RexpLink *link, bool until_writable);
 extern int	rexp_link_timeout(const RexpLink *link);
 extern const RexpServerInfo *rexp_link_server_info(const RexpLink *link);
+extern const char *rexp_link_client_refused(const RexpLink *link);
 
 /* A conversation has ended with this error: what is to be done?  No RESP stays none. */
 static inline RexpAnswer

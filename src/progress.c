@@ -40,7 +40,7 @@
 #include "utils/timestamp.h"
 
 /* Another layout of the segment is another name. */
-#define SEGMENT_NAME "redis_export 5"
+#define SEGMENT_NAME "redis_export 6"
 #define SLOTS 128
 
 #define QUERY_SIZE 4096

@@ -73,6 +73,8 @@ typedef struct RexpCounters
 	bool		held_by_replicas;	/* rows count when replicas have them */
 	int64		written_at_restart; /* rows_written at the first of them */
 	int64		evicted_keys;	/* by Redis, since the job began */
+	bool		info_refused;	/* Redis does not tell about itself ... */
+	bool		client_refused; /* ... or will not end a connection that is lost */
 	bool		not_pruned;		/* since rows have failed */
 	RexpDigests digests;
 	bool		has_index;		/* an index is looked at: */

@@ -96,6 +96,26 @@ warn_of_loss(const char *what, int64 rows, const char *detail)
 			 errdetail("%s", detail)));
 }
 
+/* What Redis does not tell is told once: in the log here, and at the end to who waits. */
+static void
+note_refusals(RexpLane *lane)
+{
+	RexpCounters *counters = &lane->traffic->ledger.counters;
+	const char *info = rexp_link_server_info(lane->link)->refused;
+	const char *client = rexp_link_client_refused(lane->link);
+
+	if (info[0] != '\0' && !counters->info_refused)
+		ereport(LOG,
+				(errmsg("the export goes on without INFO, which Redis refused"),
+				 errdetail("%s", info)));
+	if (client[0] != '\0' && !counters->client_refused)
+		ereport(LOG,
+				(errmsg("the export goes on without CLIENT ID and CLIENT KILL, which Redis refused"),
+				 errdetail("%s", client)));
+	counters->info_refused |= info[0] != '\0';
+	counters->client_refused |= client[0] != '\0';
+}
+
 /*
  * rexp_lane_note_server
  *	  Look whether it is the same server, with the same data, as before.
@@ -108,6 +128,7 @@ rexp_lane_note_server(RexpLane *lane)
 	int64		rows = traffic->ledger.counters.rows_written;
 	bool		first = !lane->known;
 
+	note_refusals(lane);
 	if (took_over(lane, info))
 	{
 		note_loss(lane, true);

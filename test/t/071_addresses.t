@@ -334,6 +334,81 @@ subtest 'slots that no node has' => sub {
 	$_->stop for $cluster->nodes;
 };
 
+# ---- A Redis that does not tell ------------------------------------------------------------------------------------------
+
+# What an export of 200 rows is told, its job, and what the log has of it.
+sub export_and_log
+{
+	my ($name, %arguments) = @_;
+	my $from = -s $node->logfile;
+	my (undef, undef, $told) = $node->psql('postgres', rows(200, server => "'$name'", batch => 10, %arguments));
+	return ($told, job($node), substr slurp_file($node->logfile), $from);
+}
+
+# So often the text has the words.
+sub how_often { my ($text, $words) = @_; my @found = $text =~ /$words/g; return scalar @found }
+
+sub goes_on_without
+{
+	my ($name, $what, $info, $client) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($told, $job, $log) = export_and_log($name);
+	is("$job->{state} $job->{rows_written}", 'done 200', "$what: all rows are written") or diag $told;
+	is(how_often($told, qr/NOTICE:  export job \d+ went on without INFO, which Redis refused/), $info, "$info times told of INFO") or diag $told;
+	is(how_often($told, qr/NOTICE:  export job \d+ went on without CLIENT ID and CLIENT KILL, which Redis refused/), $client, "$client times of CLIENT") or diag $told;
+	is(how_often($log, qr/LOG:  the export goes on without INFO, which Redis refused/), $info, 'and so in the log');
+	is(how_often($log, qr/LOG:  the export goes on without CLIENT ID and CLIENT KILL, which Redis refused/), $client, 'of both');
+	return $job;
+}
+
+subtest 'a Redis without INFO or CLIENT' => sub {
+	my @rights = ('-info', '-client', '-info -client', '-client|kill', '-client|setname');
+	my $real = RedisExport::Redis->new(conf => { user => [ map { "u$_ on >pw ~* &* +\@all $rights[$_]" } 0 .. $#rights ] });
+	goes_on_without(server_for($real, "u$_"), "without the right: $rights[$_]", $rights[$_] =~ /info/ ? 1 : 0, $rights[$_] =~ /client(?!\|)/ ? 1 : 0) for 0 .. $#rights;
+	is(wrong_rows($real, 200), 0, 'the rows are in Redis');
+	is(error_of('SELECT redis_command(' . q{'} . server_for($real, 'u2') . q{', 'SET', 'x', 'y')}), '', 'a command');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM redis_json_scan(' . q{'} . server_for($real, 'u2') . q{', 'k:*')}), 200, 'a scan');
+	$real->stop;
+
+	my $renamed = RedisExport::Redis->new(conf => { 'rename-command' => [ 'INFO ""', 'CLIENT ""', 'CLUSTER ""' ] });
+	goes_on_without(server($renamed, db => 3), 'with other names', 1, 1);
+	is($renamed->cli('-n', 3, 'DBSIZE'), 200, 'the rows are there');
+	like(error_of("SELECT redis_scan('s$count', 'k:*')"), qr/^ERROR:  42883: could not find out whether Redis is a cluster: .*unknown command.*\nHINT:  If it is none, set/, 'a scan asks for the option');
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM redis_json_scan('} . server($renamed, cluster => 'false') . q{', 'k:*')}), 0, 'and goes by it');
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM redis_json_scan('} . server($renamed, cluster => 'false', db => 3) . q{', 'k:*')}), 200, 'in each database');
+	$renamed->stop;
+};
+
+# In words of their own; connections are lost, so that they are asked again.
+subtest 'proxies without INFO or CLIENT' => sub {
+	for my $words ("-ERR unknown command `INFO`, with args beginning with: ", "-ERR unsupported command 'info'", '-ERR Proxy error', '-forbidden by policy', '+OK', "\$-1", '*0',
+		'-NOPERM this user has no permissions to run the \'info\' command or its subcommand')
+	{
+		my $fake = RedisExport::Fake->new(all => sub {
+			my ($self, $client, @words) = @_;
+			return $words if $words[0] eq 'INFO' || ($words[0] eq 'CLIENT' && $words =~ /^-/);
+			return CLOSE if $words[0] eq 'JSON.SET' && $words[1] =~ /^k:(?:50|90)$/ && !$self->{ $words[1] }++;
+			return '+OK';
+		});
+		my $job = goes_on_without(server($fake), $words, 1, $words =~ /^-/ ? 1 : 0);
+		is($job->{reconnects}, 2, 'though it was asked three times');
+		$fake->stop;
+	}
+};
+
+# Not to be let in is another matter, whatever is asked first.
+subtest 'who is not let in is told so' => sub {
+	for my $words ('-NOAUTH Authentication required.', '-ERR operation not permitted', '-DENIED Redis is running in protected mode')
+	{
+		for my $first ('INFO', 'CLIENT')
+		{
+			my $fake = RedisExport::Fake->new(all => sub { return $_[2] eq 'INFO' && $first ne 'INFO' ? "-ERR unknown command 'INFO'" : $_[2] =~ /^(?:INFO|CLIENT)$/ ? $words : '+OK' });
+			like(error_of(rows(3, server => q{'} . server($fake) . q{'})), qr/^ERROR:  (?:28000|42501): could not log in to Redis server .*\Q@{[ substr $words, 1 ]}\E/, "$first: $words");
+			$fake->stop;
+		}
+	}
+};
+
 # ---- What breaks a connection ----------------------------------------------------------------------------------------
 
 subtest 'a row that is more than maxmemory-clients' => sub {
