@@ -291,23 +291,26 @@ my $moved = qr/ERROR:  slots of the Redis Cluster moved while the keys of Redis 
 # From one that is still to be read to one that has been: the first and the last as a map names them.
 subtest 'slots that move while keys are read' => sub {
 	my ($first, $last) = @masters[ 0, -1 ];
-	my ($at_first, $at_last) = $cluster->tags($first, $last);
-	is(error_of(hash_sql("SELECT i AS id, CASE WHEN i <= 10 THEN '$at_last' ELSE '' END AS tag FROM generate_series(1, 9000) AS i", 'm:#{tag}#{id}', server => "'$whole'")), '', 'keys');
+	my ($tag, $other, $slot) = ($cluster->tags($last), '{0}');
+	my $number = 0;
+	$other = '{' . $number++ . '}' until $other ne $tag && $cluster->holder($other) == $last;
+	is(error_of(hash_sql("SELECT i AS id, CASE WHEN i <= 10 THEN '$tag' WHEN i <= 20 THEN '$other' ELSE '' END AS tag FROM generate_series(1, 9000) AS i", 'm:#{tag}#{id}', server => "'$whole'")), '', 'keys');
 	my ($error, $keys) = scan_meanwhile(sub { });
 	is("$error$keys", 9000, 'all are there');
 
-	my $slot = slot_of($at_last);
-	($error, $keys) = scan_meanwhile(sub { $cluster->move($last, $first, $slot)->until_ok });
+	$slot = slot_of($tag);
+	($error, $keys) = scan_meanwhile(sub {
+		$cluster->begin_move($slot, $last, $first)->move_keys($slot, $last, $first)->end_move($slot, $last, $first)->until_ok;
+	});
 	like($error, $moved, 'one has moved');
-	$cluster->move($first, $last, $slot)->until_ok;
 
+	$slot = slot_of($other);
 	($error, $keys) = scan_meanwhile(sub {
 		$cluster->begin_move($slot, $last, $first);
-		$cluster->move_keys($slot, $last, $first, map { "m:$at_last$_" } 1 .. 5);
+		$cluster->move_keys($slot, $last, $first, map { "m:$other$_" } 11 .. 15);
 	});
 	like($error, $moved, 'one is on its way');
-	$cluster->move_keys($slot, $last, $first)->end_move($slot, $last, $first);
-	$cluster->move($first, $last, $slot)->until_ok;
+	$cluster->move_keys($slot, $last, $first)->end_move($slot, $last, $first)->until_ok;
 	($error, $keys) = scan_meanwhile(sub { });
 	is("$error$keys", 9000, 'all are there when that is over');
 };
