@@ -14,37 +14,43 @@ CREATE FOREIGN DATA WRAPPER redis_export VALIDATOR redis_export_validator;
 
 -- Watching
 
-CREATE FUNCTION redis_export_jobs(
-	OUT job bigint,
-	OUT pid int,
-	OUT datid oid,
-	OUT datname name,
-	OUT usename name,
-	OUT server name,
-	OUT command text,
-	OUT key_template text,
-	OUT query text,
-	OUT state text,
-	OUT nodes int,
-	OUT rows_estimated bigint,
-	OUT rows_read bigint,
-	OUT rows_written bigint,
-	OUT rows_unchanged bigint,
-	OUT rows_failed bigint,
-	OUT rows_skipped bigint,
-	OUT rows_in_doubt bigint,
-	OUT rows_pruned bigint,
-	OUT bytes_sent bigint,
-	OUT reconnects bigint,
-	OUT redis_restarts bigint,
-	OUT index_failures bigint,
-	OUT rows_per_second float8,
-	OUT percent float8,
-	OUT time_left interval,
-	OUT started_at timestamptz,
-	OUT finished_at timestamptz,
-	OUT last_error text)
-RETURNS SETOF record
+-- what is known of a job. A type of its own, to which an upgrade can add attributes at its end; that of a view it could not
+CREATE TYPE redis_export_job AS (
+	job bigint,
+	pid int,
+	datid oid,
+	datname name,
+	usename name,
+	server name,
+	command text,
+	key_template text,
+	query text,
+	state text,
+	nodes int,
+	rows_estimated bigint,
+	rows_read bigint,
+	rows_written bigint,
+	rows_unchanged bigint,
+	rows_failed bigint,
+	rows_skipped bigint,
+	rows_in_doubt bigint,
+	rows_pruned bigint,
+	bytes_sent bigint,
+	reconnects bigint,
+	redis_restarts bigint,
+	index_failures bigint,
+	rows_per_second float8,
+	percent float8,
+	time_left interval,
+	started_at timestamptz,
+	finished_at timestamptz,
+	last_error text);
+
+COMMENT ON TYPE redis_export_job IS
+'an export, as it runs or has ended: a row of the view redis_export_progress';
+
+CREATE FUNCTION redis_export_jobs()
+RETURNS SETOF redis_export_job
 AS 'MODULE_PATHNAME'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
@@ -125,7 +131,7 @@ CREATE FUNCTION redis_json_export(
 	mark text DEFAULT NULL,
 	overlap interval DEFAULT '5 min',
 	wait boolean DEFAULT true)
-RETURNS redis_export_progress
+RETURNS redis_export_job
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
@@ -154,7 +160,7 @@ CREATE FUNCTION redis_hash_export(
 	mark text DEFAULT NULL,
 	overlap interval DEFAULT '5 min',
 	wait boolean DEFAULT true)
-RETURNS redis_export_progress
+RETURNS redis_export_job
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
@@ -179,7 +185,7 @@ CREATE FUNCTION redis_command_export(
 	mark text DEFAULT NULL,
 	overlap interval DEFAULT '5 min',
 	wait boolean DEFAULT true)
-RETURNS redis_export_progress
+RETURNS redis_export_job
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
@@ -296,7 +302,7 @@ COMMENT ON FUNCTION redis_export_verify IS
 'compare what Redis holds with what an export of documents or hashes would write';
 
 CREATE FUNCTION redis_export_wait(job bigint, timeout interval DEFAULT NULL)
-RETURNS redis_export_progress
+RETURNS redis_export_job
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 

@@ -90,7 +90,7 @@ SELECT state FROM redis_json_export('SELECT 2 AS id', 'tx:#{id}');
 ROLLBACK;
 DO $$
 DECLARE
-	job redis_export_progress;
+	job redis_export_job;
 BEGIN
 	SELECT * INTO job FROM redis_json_export('SELECT 3 AS id', 'tx:#{id}');
 	RAISE NOTICE '% rows %', job.rows_written, job.state;

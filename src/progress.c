@@ -630,6 +630,22 @@ copy_name(const char *text)
 
 #define COLUMNS 29
 
+/*
+ * The SQL objects may be of another version than this library, before ALTER
+ * EXTENSION ... UPDATE, or after it in a session that has loaded the library
+ * before.  An upgrade adds columns at the end, so the library fills as many as
+ * the SQL objects know.  Raises an error if these are more than it has.
+ */
+static void
+check_columns(TupleDesc desc, int columns)
+{
+	if (desc->natts > columns)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the loaded library of redis_export is older than the extension"),
+				 errhint("Connect again, or install the version that ALTER EXTENSION has updated to.")));
+}
+
 /* A line of the view. */
 static void
 fill_row(const RexpJobStatus *status, Datum *values, bool *nulls)
@@ -699,7 +715,7 @@ fill_row(const RexpJobStatus *status, Datum *values, bool *nulls)
 #undef SET_NAME
 }
 
-/* A job's line of the view, as the result of a function of that row type. */
+/* A job's line of the view, as the result of a function that returns redis_export_job. */
 Datum
 rexp_progress_row(const RexpJobStatus *status, FunctionCallInfo fcinfo)
 {
@@ -707,9 +723,9 @@ rexp_progress_row(const RexpJobStatus *status, FunctionCallInfo fcinfo)
 	Datum		values[COLUMNS];
 	bool		nulls[COLUMNS];
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE ||
-		desc->natts != COLUMNS)
-		elog(ERROR, "redis_export: the result type is not that of the view");
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "redis_export: the result type is not composite");
+	check_columns(desc, COLUMNS);
 	fill_row(status, values, nulls);
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }
@@ -732,6 +748,7 @@ rexp_progress_rows(FunctionCallInfo fcinfo)
 	int			njobs = 0;
 
 	InitMaterializedSRF(fcinfo, 0);
+	check_columns(result->setDesc, COLUMNS);
 	find_segment();
 	for (int i = 0; i < SLOTS; i++)
 	{
@@ -791,6 +808,7 @@ rexp_progress_node_rows(FunctionCallInfo fcinfo)
 	RexpNodeStatus *nodes = palloc(sizeof(RexpNodeStatus) * REXP_NODES_SHOWN);
 
 	InitMaterializedSRF(fcinfo, 0);
+	check_columns(result->setDesc, NODE_COLUMNS);
 	find_segment();
 	for (int i = 0; i < SLOTS; i++)
 	{

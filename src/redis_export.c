@@ -81,21 +81,21 @@ run_export(FunctionCallInfo fcinfo, RexpExportKind kind)
 	PG_RETURN_DATUM(rexp_progress_row(&status, fcinfo));
 }
 
-/* redis_json_export(query text, key_template text, ...) returns redis_export_progress */
+/* redis_json_export(query text, key_template text, ...) returns redis_export_job */
 Datum
 redis_json_export(PG_FUNCTION_ARGS)
 {
 	return run_export(fcinfo, REXP_EXPORT_JSON);
 }
 
-/* redis_hash_export(query text, key_template text, ...) returns redis_export_progress */
+/* redis_hash_export(query text, key_template text, ...) returns redis_export_job */
 Datum
 redis_hash_export(PG_FUNCTION_ARGS)
 {
 	return run_export(fcinfo, REXP_EXPORT_HASH);
 }
 
-/* redis_command_export(query text, command_template text[], ...) returns redis_export_progress */
+/* redis_command_export(query text, command_template text[], ...) returns redis_export_job */
 Datum
 redis_command_export(PG_FUNCTION_ARGS)
 {
@@ -187,7 +187,7 @@ redis_export_set_rate(PG_FUNCTION_ARGS)
 									 rexp_rate_argument(&arguments)));
 }
 
-/* redis_export_wait(job bigint, timeout interval) returns redis_export_progress */
+/* redis_export_wait(job bigint, timeout interval) returns redis_export_job */
 Datum
 redis_export_wait(PG_FUNCTION_ARGS)
 {
