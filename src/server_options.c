@@ -19,6 +19,7 @@
 #include "catalog/pg_user_mapping.h"
 #include "commands/defrem.h"
 #include "compat.h"
+#include "fence.h"
 #include "foreign/foreign.h"
 #include "sentinel.h"
 #include "server_options.h"
@@ -601,7 +602,8 @@ read_mapping(RexpLinkOptions *options)
  *	  a worker, which may be made long after it has begun.
  *
  * In the transaction of the query, whose snapshot does not count for the catalogs,
- * or else in one for this.  No code but ours runs in it.  Serves interrupts.
+ * or else in one for this, within the fence since the query may have run before.
+ * Serves interrupts.
  */
 void
 rexp_renew_options(RexpLinkOptions *options)
@@ -609,11 +611,12 @@ rexp_renew_options(RexpLinkOptions *options)
 	MemoryContext old = CurrentMemoryContext;
 	bool		alone = !IsTransactionState();
 	MemoryContext scratch;
+	RexpFence	fence;
 
 	if (proc_exit_inprogress)
 		return;
 	if (alone)
-		StartTransactionCommand();
+		rexp_fence_begin(&fence, options->user, 0);
 	else
 		AcceptInvalidationMessages();
 	scratch = AllocSetContextCreate(CurrentMemoryContext, "redis_export mapping",
@@ -624,7 +627,7 @@ rexp_renew_options(RexpLinkOptions *options)
 	MemoryContextDelete(scratch);
 	if (alone)
 	{
-		CommitTransactionCommand();
+		rexp_fence_commit(&fence);
 		MemoryContextSwitchTo(old);
 	}
 	else

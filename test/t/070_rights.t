@@ -170,6 +170,20 @@ subtest 'what the fence costs' => sub {
 		is($redis->cli('JSON.GET', "$function:1", '.n'), 5, "$function works");
 		like($session->query(call('redis_export_preview', "SELECT 1 AS id, $function() AS n", "$function:#{id}")), qr/"n\\":5/, 'in a preview, too');
 	}
+	for my $other (split /\n/, $session->query(q{SELECT name FROM pg_available_extensions WHERE name IN ('dblink', 'postgres_fdw') ORDER BY name}))
+	{
+		my $far = 'host=' . $node->host . ' port=' . $node->port . ' dbname=postgres';
+		$session->query("CREATE EXTENSION $other");
+		$session->query(q{CREATE SERVER far FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '} . $node->host . q{', port '} . $node->port . q{', dbname 'postgres');
+			CREATE USER MAPPING FOR CURRENT_USER SERVER far;
+			CREATE FOREIGN TABLE far_things (n int) SERVER far OPTIONS (schema_name 'apart', table_name 'things')}) if $other eq 'postgres_fdw';
+		my $query = $other eq 'dblink' ? "SELECT 1 AS id, n FROM dblink('$far', 'SELECT n FROM apart.things') AS d (n int)" : 'SELECT 1 AS id, n FROM far_things';
+		for my $function (qw(redis_json_export redis_export_preview redis_export_verify))
+		{
+			is(error_in($session, call($function, $query, "$other:#{id}", value => q{'*'})), '', "$function: $other works");
+		}
+		is($redis->cli('JSON.GET', "$other:1", '.n'), 5, 'and its rows are there');
+	}
 	my $nested = q{SELECT redis_json_export('SELECT 1 AS id', 'nested:#{id}')};
 	my %refused = (
 		'DECLARE c CURSOR WITH HOLD FOR SELECT 1' => qr/42501: cannot create a cursor WITH HOLD within security-restricted operation/,
