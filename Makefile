@@ -53,6 +53,7 @@ OBJS = \
 	src/server_watch.o \
 	src/session.o \
 	src/source.o \
+	src/suspect.o \
 	src/template.o \
 	src/text.o \
 	src/tls.o \

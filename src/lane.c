@@ -56,10 +56,6 @@
 /* How often one row is sent on at once. */
 #define HOPS_AT_ONCE 10
 
-/* Connection losses of the row that is first in line. */
-#define LOSSES_ALONE 2			/* send it alone */
-#define LOSSES_FAILED 3			/* it is to blame */
-
 static void stop(RexpLane *lane, const RexpError *error);
 static void halt_if_failed(RexpLane *lane);
 
@@ -281,23 +277,55 @@ give_up_doubtful(RexpLane *lane, const RexpError *why)
 }
 
 /*
+ * tells_of_row
+ *	  Redis has hung up: has it said before that this was for the row that it was
+ *	  being sent, and with what error?
+ */
+static bool
+tells_of_row(const RexpLane *lane, const RexpError *why, RexpError *told)
+{
+	static const char refusal[] = "Redis answered: ERR Protocol error";
+
+	if (lane->window.outstanding > 0)
+		return false;
+	/* what answers a part of a block was kept, not to be told before its end */
+	*told = lane->block_error.sqlstate != 0 ? lane->block_error : *why;
+	if (strncmp(told->message, refusal, strlen(refusal)) != 0)
+		return false;
+	rexp_error_hint(told, "Is its value larger than Redis' proto-max-bulk-len?");
+	return true;
+}
+
+/* A row has failed since it breaks the connection, while nothing is with Redis. */
+static void
+settle_breaking(RexpLane *lane, RexpBatch *batch, RexpRow *row, const RexpError *error)
+{
+	settle_failed(lane, batch, row, error);
+	note_progress(lane);
+	rexp_window_advance_receiver(&lane->window);
+}
+
+/*
  * connection_lost
  *	  What was with Redis is in doubt, and will be sent again, if it may be.
  *
- * Was it cut?  A row can be to blame for that, but not for a silence: then Redis
- * stands still, which is to be borne until retry_timeout.
+ * Was it cut?  A row can be to blame for that (suspect.c), but not for a silence: then
+ * Redis stands still, which is to be borne until retry_timeout.
  */
 static void
 connection_lost(RexpLane *lane, const RexpError *why, bool cut)
 {
 	RexpBatch  *batch;
 	RexpRow    *row = rexp_window_first_in_line(&lane->window, &batch);
+	bool		only = lane->window.outstanding + (lane->window.send_offset > 0) == 1;
+	RexpError	told;
+	bool		is_told = row != NULL && tells_of_row(lane, why, &told);
 
 	rexp_link_close(lane->link);
 	lane->traffic->lost |= lane->traffic->redirect != NULL;
 	lane->block_error.sqlstate = 0;
 	if (row != NULL && cut)
-		row->losses++;
+		rexp_lane_suspect(lane, batch, row, only, why);
 	if (lane->flow != REXP_FLOW_STOP && rexp_window_is_in_doubt(&lane->window))
 	{
 		give_up_doubtful(lane, why);
@@ -312,18 +340,9 @@ connection_lost(RexpLane *lane, const RexpError *why, bool cut)
 	lane->why = *why;
 	lane->flow = REXP_FLOW_DRAIN;
 	lane->reconnect = true;
-	if (row != NULL && cut && row->losses >= LOSSES_FAILED)
-	{
-		RexpError	error = *why;
-
-		rexp_error_prefix(&error, "the connection broke %d times at this row: ",
-						  row->losses);
-		rexp_error_hint(&error, "Is its value larger than Redis' proto-max-bulk-len, or than maxmemory-clients lets a connection hold?");
-		settle_failed(lane, batch, row, &error);
-		note_progress(lane);
-		rexp_window_advance_receiver(&lane->window);
-	}
-	else if (row != NULL && (row->losses >= LOSSES_ALONE || !cut))
+	if (is_told)
+		settle_breaking(lane, batch, row, &told);
+	if (row != NULL)
 		lane->alone = true;
 	if (lane->flow == REXP_FLOW_STOP)
 		lane->flow = REXP_FLOW_CLOSED;
@@ -512,6 +531,8 @@ take_reply(RexpLane *lane, const RexpReply *reply)
 		return;
 
 	lane->window.outstanding--;
+	if (flight.kind == REXP_FLIGHT_WRITES)
+		rexp_lane_write_answered(lane);
 	if (row == NULL)
 		flight.batch->wait = answer == REXP_ANSWER_DONE ? REXP_WAIT_NONE : REXP_WAIT_REFUSED;
 	if (answer == REXP_ANSWER_UNKNOWN)
@@ -643,6 +664,18 @@ rexp_lane_wants_to_send(RexpLane *lane)
 		commands_allowed(lane, &lane->window.flights[lane->window.send_flight]) > 0;
 }
 
+/* Is the first write on this connection due, and a row suspected to break it? */
+static bool
+is_first_write(const RexpLane *lane)
+{
+	const RexpWindow *window = &lane->window;
+
+	return lane->suspicion.active && !lane->suspicion.chosen &&
+		lane->flow == REXP_FLOW_OPEN && window->outstanding == 0 &&
+		window->send_offset == 0 &&
+		window->flights[window->send_flight].kind == REXP_FLIGHT_WRITES;
+}
+
 /* Send a piece.  Returns the number of bytes, or -1 after a loss. */
 static ssize_t
 send_piece(RexpLane *lane, RexpError *error)
@@ -651,12 +684,19 @@ send_piece(RexpLane *lane, RexpError *error)
 	const char *bytes;
 	size_t		len;
 	bool		metered;
+	bool		writing;
 	int			allowed;
 	int			begun;
 	ssize_t		sent;
 
 	if (!rexp_window_advance_sender(window))
 		return 0;
+	if (is_first_write(lane))
+	{
+		if (!rexp_lane_choose_first(lane, error))
+			return -1;
+		(void) rexp_window_advance_sender(window);
+	}
 	allowed = commands_allowed(lane, &window->flights[window->send_flight]);
 	if (allowed <= 0)
 		return 0;
@@ -672,9 +712,12 @@ send_piece(RexpLane *lane, RexpError *error)
 		lane->waiting_since = GetCurrentTimestamp();
 	metered = lane->traffic->options.rate > 0 &&
 		window->flights[window->send_flight].kind == REXP_FLIGHT_WRITES;
+	writing = window->flights[window->send_flight].kind == REXP_FLIGHT_WRITES;
 	begun = rexp_window_sent(window, sent);
 	if (metered)
 		lane->traffic->tokens -= begun;
+	if (writing)
+		lane->suspicion.writes += begun;
 	return sent;
 }
 
@@ -711,6 +754,14 @@ rexp_lane_wait_time(RexpLane *lane, TimestampTz now)
 	return Max(wait, 1);
 }
 
+/* Of two errors that a connection ended with, what Redis said counts. */
+static void
+prefer_answer(RexpError *error, const RexpError *other)
+{
+	if (strncmp(other->message, "Redis answered: ", strlen("Redis answered: ")) == 0)
+		*error = *other;
+}
+
 /*
  * exchange
  *	  Receive and send what can be.  False if nothing could.
@@ -731,10 +782,11 @@ exchange(RexpLane *lane)
 
 			if (n < 0)
 			{
-				RexpError	ignored;
+				RexpError	last;
 
-				/* what was answered before is known to be so */
-				(void) receive(lane, &ignored);
+				/* what was answered before is known to be so, and why it was cut */
+				if (rexp_link_is_open(lane->link) && receive(lane, &last) < 0)
+					prefer_answer(&error, &last);
 				received = -1;
 				break;
 			}
@@ -793,6 +845,9 @@ step_connect(RexpLane *lane)
 {
 	RexpError	error;
 	bool		first = !lane->known;
+	char		run_id[sizeof(lane->run_id)];
+	RexpBatch  *batch;
+	RexpRow    *row;
 
 	switch (rexp_connect(lane->link, &error))
 	{
@@ -802,9 +857,14 @@ step_connect(RexpLane *lane)
 				lane->traffic->ledger.counters.reconnects++;
 				lane->reconnects++;
 			}
+			strlcpy(run_id, lane->run_id, sizeof(run_id));
 			rexp_lane_note_server(lane);
+			rexp_lane_connected(lane, run_id[0] != '\0' && lane->run_id[0] != '\0' &&
+								strcmp(run_id, lane->run_id) != 0);
 			lane->last_byte = GetCurrentTimestamp();
 			lane->flow = REXP_FLOW_OPEN;
+			while ((row = rexp_lane_to_blame(lane, &batch, &error)) != NULL)
+				settle_breaking(lane, batch, row, &error);
 			if (!rexp_lane_has_rows(lane))
 				rexp_lane_settled(lane);
 			break;
@@ -851,6 +911,7 @@ step_backoff(RexpLane *lane)
 		{
 			RexpError	error = lane->why;
 
+			rexp_lane_tell_crashes(lane, &error);
 			rexp_error_prefix(&error, "gave up after no row was acknowledged for %.1f seconds: ",
 							  (double) (now - lane->waiting_since) / 1e6);
 			stop(lane, &error);

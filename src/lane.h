@@ -12,6 +12,7 @@
 #include "link.h"
 #include "nodes/pg_list.h"
 #include "pipeline.h"
+#include "suspect.h"
 #include "unknown.h"
 #include "window.h"
 
@@ -75,6 +76,7 @@ struct RexpLane
 								 * none so far */
 	RexpAnswer	block_answer;	/* what that error calls for */
 	char		block_text[320];	/* and its first words */
+	RexpSuspicion suspicion;	/* which row breaks the connection? */
 	RexpUnknown unknown;		/* answers that no rule knows */
 	bool		reconnect;		/* after DRAIN */
 	bool		pause;			/* after DRAIN, for such an answer */
@@ -119,6 +121,16 @@ extern RexpAnswer rexp_lane_judge_error(const RexpLane *lane, const char *text,
 										size_t len, RexpError *error);
 extern RexpAnswer rexp_lane_judge(RexpLane *lane, const RexpFlight *flight,
 								  const RexpReply *reply, RexpError *error);
+
+/* suspect.c */
+extern void rexp_lane_suspect(RexpLane *lane, RexpBatch *batch, RexpRow *row,
+							  bool only, const RexpError *why);
+extern void rexp_lane_connected(RexpLane *lane, bool restarted);
+extern RexpRow *rexp_lane_to_blame(RexpLane *lane, RexpBatch **batch,
+								   RexpError *error);
+extern void rexp_lane_tell_crashes(RexpLane *lane, RexpError *error);
+extern void rexp_lane_write_answered(RexpLane *lane);
+extern bool rexp_lane_choose_first(RexpLane *lane, RexpError *error);
 
 /* server_watch.c */
 extern void rexp_lane_note_server(RexpLane *lane);

@@ -285,6 +285,7 @@ add_flight(RexpWindow *window, RexpBatch *batch, RexpFlightKind kind)
 	Assert(window->nflights < (int) lengthof(window->flights));
 	window->flights[window->nflights].batch = batch;
 	window->flights[window->nflights].kind = kind;
+	window->flights[window->nflights].single = -1;
 	window->nflights++;
 }
 
@@ -350,7 +351,9 @@ static const struct
 static int
 command_count(const RexpFlight *flight)
 {
-	return flight->kind == REXP_FLIGHT_REPLICAS ? 1 : flight->batch->nrows;
+	if (flight->kind == REXP_FLIGHT_REPLICAS)
+		return 1;
+	return flight->single >= 0 ? flight->single + 1 : flight->batch->nrows;
 }
 
 /* Is it this command's turn, for the sender? */
@@ -396,7 +399,7 @@ command_buffer(const RexpFlight *flight)
 static size_t
 command_start(const RexpFlight *flight, int at)
 {
-	if (at >= command_count(flight))
+	if (at >= (flight->kind == REXP_FLIGHT_REPLICAS ? 1 : flight->batch->nrows))
 		return command_buffer(flight)->len;
 	switch (flight->kind)
 	{
@@ -538,6 +541,7 @@ rexp_window_advance_sender(RexpWindow *window)
 	{
 		const RexpFlight *flight = &window->flights[window->send_flight];
 
+		window->send_at = Max(window->send_at, flight->single);
 		while (window->send_at < command_count(flight) &&
 			   !command_is_due(flight, window->send_at))
 			window->send_at++;
@@ -618,6 +622,7 @@ rexp_window_advance_receiver(RexpWindow *window)
 	{
 		RexpFlight	flight = window->flights[0];
 
+		window->receive_at = Max(window->receive_at, flight.single);
 		while (window->receive_at < command_count(&flight) &&
 			   !command_is_open(&flight, window->receive_at))
 			window->receive_at++;
@@ -814,7 +819,6 @@ rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch, RexpRow *r
 	new->number = row->number;
 	new->counted = row->counted;
 	new->in_doubt = row->in_doubt;
-	new->losses = row->losses;
 	new->misses = row->misses;
 	new->puzzled = row->puzzled;
 	new->hops = (uint8) Min(row->hops + asking, 250);
@@ -831,6 +835,106 @@ rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch, RexpRow *r
 	row->counted = false;
 	row->in_doubt = false;
 	rexp_window_settle(from, batch, row, REXP_ROW_HANDED_OVER);
+}
+
+/*
+ * A row to which a connection is left
+ */
+
+/*
+ * rexp_window_next_open
+ *	  The next row of the window, from this place on, that is not settled; NULL if
+ *	  there is none.  Begin with 0 and 0.
+ */
+RexpRow *
+rexp_window_next_open(RexpWindow *window, int *at_batch, int *at_row, RexpBatch **batch)
+{
+	for (; *at_batch < window->queued; (*at_batch)++, *at_row = 0)
+	{
+		*batch = &window->ring[(window->head + *at_batch) % RING];
+		while (*at_row < (*batch)->nrows)
+		{
+			RexpRow    *row = &(*batch)->rows[(*at_row)++];
+
+			if (!row_is_settled(row))
+				return row;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * rexp_window_next_waiting
+ *	  The next row, after this place, whose write is queued and was not sent; NULL if
+ *	  there is none.  Begin before the first: with flight 0, row -1.
+ */
+RexpRow *
+rexp_window_next_waiting(RexpWindow *window, RexpPlace *place)
+{
+	for (; place->flight < window->nflights; place->flight++, place->at = -1)
+	{
+		const RexpFlight *flight = &window->flights[place->flight];
+
+		if (flight->kind != REXP_FLIGHT_WRITES)
+			continue;
+		while (++place->at < command_count(flight))
+		{
+			if (command_is_due(flight, place->at))
+				return &flight->batch->rows[place->at];
+		}
+	}
+	return NULL;
+}
+
+/* Are all rows before it that have the same key settled? */
+bool
+rexp_window_is_first_of_key(RexpWindow *window, const RexpBatch *its_batch,
+							const RexpRow *row)
+{
+	int			at_batch = 0;
+	int			at_row = 0;
+	RexpBatch  *batch;
+	const RexpRow *other;
+
+	while ((other = rexp_window_next_open(window, &at_batch, &at_row, &batch)) != NULL &&
+		   other != row)
+	{
+		if (other->key_len == row->key_len &&
+			memcmp(batch->data.data + other->key_start,
+				   its_batch->data.data + row->key_start, row->key_len) == 0)
+			return false;
+	}
+	return true;
+}
+
+/* The bytes of its block. */
+size_t
+rexp_window_row_size(const RexpBatch *batch, const RexpRow *row)
+{
+	size_t		end = row + 1 < batch->rows + batch->nrows ? row[1].start : batch->data.len;
+
+	return end - row->start;
+}
+
+/*
+ * rexp_window_put_first
+ *	  Let the write of one row, which must be due, go before all that is queued.
+ *	  Nothing must be with Redis.
+ */
+void
+rexp_window_put_first(RexpWindow *window, const RexpPlace *place)
+{
+	RexpFlight	single = window->flights[place->flight];
+
+	if (window->nflights >= (int) lengthof(window->flights))
+		return;
+	single.single = place->at;
+	memmove(window->flights + 1, window->flights, sizeof(RexpFlight) * window->nflights);
+	window->flights[0] = single;
+	window->nflights++;
+	window->send_flight = window->send_at = 0;
+	window->receive_at = window->receive_part = 0;
+	rexp_window_advance_receiver(window);
 }
 
 /*

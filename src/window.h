@@ -57,7 +57,11 @@ typedef struct RexpRow
 	bool		found;			/* its key is there, ... */
 	bool		unchanged;		/* ... and Redis has it: it is not written */
 	bool		tried;			/* its write was sent once */
-	uint8		losses;			/* of the connection, while it was first */
+	uint8		cuts;			/* of the connection, while it was first in line */
+	uint8		losses;			/* of these such as speak against it (suspect.c) */
+	uint8		crashes;		/* and such after which Redis was restarted */
+	bool		accused;		/* the last cut is one of them */
+	uint32		passes;			/* of others, at the last of them */
 	uint8		misses;			/* its expiry has not found its key */
 	bool		puzzled;		/* it is sent again, since it got an answer that no
 								 * rule knows */
@@ -105,7 +109,16 @@ typedef struct RexpFlight
 {
 	RexpBatch  *batch;
 	RexpFlightKind kind;
+	int			single;			/* of this row alone, by its place in the batch; -1:
+								 * of all */
 } RexpFlight;
+
+/* A row in a flight. */
+typedef struct RexpPlace
+{
+	int			flight;
+	int			at;
+} RexpPlace;
 
 /* What goes with a row's write. */
 typedef struct RexpSequel
@@ -131,7 +144,7 @@ typedef struct RexpWindow
 	int			queued;			/* batches in the window */
 	size_t		queued_bytes;
 
-	/* a batch has one flight at a time, and there may be room to spare */
+	/* a batch has one flight at a time, but for that of a single row */
 	RexpFlight	flights[2 * REXP_WINDOW_BATCHES];
 	int			nflights;		/* the first is the one that is received */
 	int			receive_at;		/* row, or the one command of a WAIT */
@@ -172,6 +185,14 @@ extern bool rexp_window_takes_reply(const RexpWindow *window);
 extern RexpRow *rexp_window_first_in_line(RexpWindow *window, RexpBatch **batch);
 extern void rexp_window_settle(RexpWindow *window, RexpBatch *batch,
 							   RexpRow *row, RexpRowState state);
+
+extern RexpRow *rexp_window_next_open(RexpWindow *window, int *at_batch,
+									  int *at_row, RexpBatch **batch);
+extern RexpRow *rexp_window_next_waiting(RexpWindow *window, RexpPlace *place);
+extern bool rexp_window_is_first_of_key(RexpWindow *window, const RexpBatch *batch,
+										const RexpRow *row);
+extern size_t rexp_window_row_size(const RexpBatch *batch, const RexpRow *row);
+extern void rexp_window_put_first(RexpWindow *window, const RexpPlace *place);
 
 extern void rexp_window_rewind(RexpWindow *window);
 extern bool rexp_window_is_in_doubt(RexpWindow *window);

@@ -326,7 +326,7 @@ sub problems
 		my $error = $row->{last_error} // '';
 		if ($state ne 'done')
 		{
-			my $blamed = $error =~ /the connection broke 3 times at this row/ && $run->{cuts} >= 3;
+			my $blamed = $error =~ /the connection broke \d+ times at this row/ && $run->{cuts} >= 4;
 			$run->{state} = 'failed by cuts' if $blamed;
 			push @problems, "it is $state without a reason" unless $blamed || grep { $error =~ $_ } keys %{ $run->{expected} };
 		}

@@ -92,11 +92,119 @@ subtest 'a row that breaks the connection, with all that may follow a write' => 
 
 subtest 'retry_timeout counts from the last row that was settled' => sub {
 	$redis->cli('CONFIG', 'SET', 'proto-max-bulk-len', '1mb');
-	my $job = run_job(export_sql(q{SELECT i AS id, repeat('x', CASE WHEN i % 100 = 0 THEN 2000000 ELSE 100 END) AS v FROM generate_series(1, 3000) AS i},
-		value => q{'*'}, on_error => q{'ignore'}, retry_timeout => q{'1 s'}));
-	only_these_failed($job, 3000, map { $_ * 100 } 1 .. 30);
-	cmp_ok($job->{took}, '>', 1, 'it took longer than that');
+	my $query = q{SELECT i AS id, repeat('x', CASE WHEN i % 100 = 0 THEN 2000000 ELSE 100 END) AS v FROM generate_series(1, 2000) AS i};
+	my @arguments = (value => q{'*'}, on_error => q{'ignore'}, retry_timeout => q{'1 s'});
+	only_these_failed(run_job(export_sql($query, @arguments)), 2000, map { $_ * 100 } 1 .. 20);
+
+	# the answers to the rows before it come together with the end of the connection
+	my $lazy = RedisExport::Proxy->new($redis, lazy => 0.2);
+	add_server($node, $lazy, name => 'lazy');
+	my $job = run_job(export_sql($query, @arguments, server => q{'lazy'}));
+	only_these_failed($job, 2000, map { $_ * 100 } 1 .. 20);
+	cmp_ok($job->{took}, '>', 2, 'it took much longer than that');
 	$redis->cli('CONFIG', 'SET', 'proto-max-bulk-len', '512mb');
+};
+
+subtest 'a line that breaks is no row\'s fault' => sub {
+	my $number = 0;
+	for my $kind ([], [ changed_only => 'true' ], [ ttl => q{'1 hour'} ])
+	{
+		for my $rows (1, 3, 50)
+		{
+			for my $times (@$kind ? (5) : (3, 5, 8))
+			{
+				my $proxy = RedisExport::Proxy->new($redis, cut_after => [ (5000) x $times ]);
+				my $name = 'breaks_' . ++$number;
+				add_server($node, $proxy, name => $name);
+				my $job = run_job(export_sql("SELECT i AS id, repeat('x', 20000) AS v FROM generate_series(1, $rows) AS i",
+					value => q{'*'}, on_error => q{'ignore'}, server => "'$name'", @$kind));
+				is("$job->{state} $job->{rows_written} $job->{rows_failed}", "done $rows 0", "@$kind: cut $times times at the first of $rows rows")
+					or diag $job->{message};
+				is($proxy->connections, $times + 1, 'that often');
+				RedisExport::Fake::finish($proxy);
+			}
+		}
+	}
+};
+
+subtest 'a line that lives for so many bytes' => sub {
+	my $proxy = RedisExport::Proxy->new($redis, cut_after => [ (3000) x 1000 ]);
+	add_server($node, $proxy, name => 'lives');
+	my $job = run_job(rows(150, on_error => q{'ignore'}, server => q{'lives'}));
+	is("$job->{state} $job->{rows_written} $job->{rows_failed}", 'done 150 0', 'all rows are written');
+	cmp_ok($proxy->connections, '>', 4, 'over some connections');
+	is(wrong_rows($redis, 150), 0, 'and right');
+};
+
+subtest 'a server that hangs up at certain rows without a word' => sub {
+	my $number = 0;
+	for my $case ([ 20, 1 ], [ 20, 10 ], [ 20, 20 ], [ 1, 1 ], [ 20, 4, 5 ], [ 12, 1 .. 10 ], [ 3, 1 .. 3 ])
+	{
+		my ($count, @bad) = @$case;
+		my %bad = map { ("k:$_" => 1) } @bad;
+		my $fake = RedisExport::Fake->new(sub { return $_[2] eq 'ECHO' ? '+pong' : $bad{ $_[3] } ? CLOSE : '+OK' });
+		my $name = 'mute_' . ++$number;
+		add_server($node, $fake, name => $name);
+		my $job = run_job(rows($count, on_error => q{'ignore'}, server => "'$name'"));
+		is("$job->{state} $job->{rows_written}", 'done ' . ($count - @bad), "of $count rows @bad: the others are written") or diag $job->{message};
+		is(failed_keys($job), join(' ', map { "k:$_" } @bad), 'these have failed');
+		cmp_ok($job->{took}, '<', 15, 'in no time');
+		my %sent = map { $_->{words}[1] => 1 } grep { $_->{reply} eq '+OK' } $fake->commands('JSON.SET');
+		is(scalar keys %sent, $count - @bad, 'and the others have arrived');
+		$fake->stop;
+	}
+	is($node->safe_psql('postgres', "SELECT message ~ '^the connection broke [0-9]+ times at this row: lost the connection' FROM redis_export_failures((SELECT max(job) FROM redis_export_progress)) LIMIT 1"),
+		't', 'the reason is told');
+};
+
+subtest 'a server that hangs up at every write' => sub {
+	my $fake = RedisExport::Fake->new(sub { return $_[2] eq 'ECHO' ? '+pong' : CLOSE });
+	add_server($node, $fake, name => 'none');
+	my $job = run_job(rows(100, batch => 10, on_error => q{'ignore'}, server => q{'none'}, retry_timeout => q{'2 s'}));
+	is("$job->{state} $job->{rows_failed}", 'failed 0', 'no row has failed, but the job');
+	like($job->{message}, qr/ERROR:  gave up after no row was acknowledged for [\d.]+ seconds: lost the connection/, 'after retry_timeout');
+};
+
+subtest 'a server that a row brings down each time' => sub {
+	my $fake = RedisExport::Fake->new(all => sub {
+		my ($fake, $client, $name, $key) = @_;
+		return '+OK' if $name eq 'CLIENT' || $name eq 'DEL';
+		if ($name eq 'INFO')
+		{
+			my $info = sprintf "run_id:%040d\r\nloading:0\r\n", $fake->{crashes} // 0;
+			return '$' . length($info) . "\r\n$info";
+		}
+		return '+OK' if $key ne 'k:5';
+		$fake->{crashes}++;
+		return CLOSE;
+	});
+	add_server($node, $fake, name => 'crashes');
+	my $job = run_job(rows(20, on_error => q{'ignore'}, server => q{'crashes'}, retry_timeout => q{'2 s'}));
+	is("$job->{state} $job->{rows_failed}", 'failed 0', 'no row has failed, but the job');
+	like($job->{message}, qr/ERROR:  gave up after no row was acknowledged for [\d.]+ seconds: Redis was restarted each of \d+ times when row 5 with key "k:5" was sent to it: /,
+		'and it says at which row');
+};
+
+subtest 'values that are larger than Redis takes' => sub {
+	for my $limit ([ 'proto-max-bulk-len' => '1mb', '512mb' ], [ 'client-query-buffer-limit' => '1mb', '1gb' ], [ 'maxmemory-clients' => '4mb', '0' ])
+	{
+		my ($name, $low, $high) = @$limit;
+		is($redis->cli('CONFIG', 'SET', $name, $low), 'OK', "$name $low");
+		for my $bad ([ 1 ], [ 7 ], [ 20 ], [ 7, 8 ])
+		{
+			my $job = run_job(export_sql(oversize(20, @$bad), value => q{'*'}, on_error => q{'ignore'}));
+			only_these_failed($job, 20, @$bad);
+			cmp_ok($job->{took}, '<', 10, 'within seconds');
+		}
+		only_these_failed(run_job(export_sql(oversize(1, 1), value => q{'*'}, on_error => q{'ignore'})), 1, 1);
+
+		# what may not be repeated is sent once
+		my $job = run_job(q{SELECT job, state FROM redis_command_export($$} . oversize(20, 7, 12)
+			. q{$$, ARRAY['RPUSH', 'k:#{id}', '#{v}'], on_error => 'ignore')});
+		only_these_failed($job, 20, 7, 12) if $name eq 'proto-max-bulk-len';
+		is((grep { $redis->cli('LLEN', "k:$_") > 1 } 1 .. 20), 0, 'nothing is there twice');
+		$redis->cli('CONFIG', 'SET', $name, $high);
+	}
 };
 
 # No way leads there any more, as far as is known: so a debugger takes a row out of its way.

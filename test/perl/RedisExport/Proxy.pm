@@ -19,6 +19,7 @@ use IO::Socket::UNIX;
 use PostgreSQL::Test::Utils;
 use RedisExport::Fake ();
 use Socket qw(IPPROTO_TCP TCP_NODELAY);
+use Time::HiRes qw(time);
 
 our @ISA = ('RedisExport::Fake');
 
@@ -35,6 +36,7 @@ sub new
 	my $self = bless {
 		cut_after => [],
 		trickle => 0,
+		lazy => 0,
 		swallow => undef,
 		%options,
 		redis => $redis->port,
@@ -94,6 +96,10 @@ sub _serve
 			$select->add(@held);
 			@held = ();
 		}
+		for my $pair (grep { defined $_->{kept} && time - $_->{kept_since} >= $self->{lazy} } values %pairs)
+		{
+			RedisExport::Fake::write_all($pair->{client}, delete $pair->{kept});
+		}
 		for my $socket ($select->can_read(0.1))
 		{
 			if ($socket == $listener)
@@ -107,7 +113,7 @@ sub _serve
 				}
 				$client->setsockopt(IPPROTO_TCP, TCP_NODELAY, 1);
 				open my $mark, '>', "$self->{dir}/connection.$count";
-				my $pair = { client => $client, redis => $redis, left => $self->{cut_after}[$count++] };
+				my $pair = { client => $client, redis => $redis, left => $self->{cut_after}[$count++], asked => 0 };
 				$pairs{$_} = $pair for $client, $redis;
 				$select->add($client, $redis);
 				next;
@@ -115,6 +121,7 @@ sub _serve
 			my $pair = $pairs{$socket} or next;
 			next if $self->_pass($pair, $socket);
 			open my $mark, '>', "$self->{dir}/released.$socket" if $pair->{held};
+			RedisExport::Fake::write_all($pair->{client}, delete $pair->{kept}) if defined $pair->{kept};
 			for my $end (@$pair{qw(client redis)})
 			{
 				$select->remove($end);
@@ -139,8 +146,15 @@ sub _pass
 			$self->{trickle}--;
 			RedisExport::Fake::write_all($pair->{client}, substr $bytes, 0, 1, '') or return 0;
 		}
+		if ($self->{lazy} && $pair->{asked} > 1000)
+		{
+			$pair->{kept_since} = time unless defined $pair->{kept};
+			$pair->{kept} .= $bytes;
+			return 1;
+		}
 		return RedisExport::Fake::write_all($pair->{client}, $bytes);
 	}
+	$pair->{asked} += length $bytes;
 	if (defined $self->{swallow} && index($bytes, $self->{swallow}) >= 0)
 	{
 		$pair->{swallows} = 1;
