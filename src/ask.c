@@ -235,7 +235,7 @@ rexp_pipeline_ask(RexpPipeline *p, const RexpBuffer *request, const char *key,
 		lane = lane_for_key(p, key, key_len);
 		if (lane->link != NULL)
 			rexp_link_close(lane->link);
-		lane->flow = REXP_FLOW_CONNECT;
+		lane->flow = REXP_FLOW_IDLE;
 		rexp_lane_settled(lane);
 	}
 	if (reply == NULL && rexp_pipeline_has_failed(p))

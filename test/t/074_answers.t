@@ -3,6 +3,7 @@
 use strict;
 use warnings;
 use RedisExport::Test;
+use RedisExport::Cluster;
 use RedisExport::Fake;
 use RedisExport::Jobs qw(next_job until_written);
 use RedisExport::Rows;
@@ -266,6 +267,25 @@ subtest 'Redis evicts keys in a run with a mark' => sub {
 	like($err, qr/$stays.*Redis evicted keys|$stays.*Redis was flushed/s, 'and that the mark stays');
 	is(mark('evicted'), '', 'it does');
 	$redis->cli('CONFIG', 'SET', 'maxmemory-policy', 'noeviction');
+};
+
+subtest 'the slot of the digests has no node at the end' => sub {
+	my $cluster = RedisExport::Cluster->new;
+	add_server($node, $cluster, name => 'cluster');
+	my $slot = slot_of('redis_export:seed:c:*');
+	my @ids = grep { slot_of("c:$_") != $slot } 1 .. 2000;
+	hold();
+	my $id = next_job($node, sub { $session->send("SELECT job FROM redis_hash_export('SELECT i AS id, i AS n FROM unnest(ARRAY[@{[ join ',', @ids ]}]) AS i
+		WHERE i < 2000 OR pg_advisory_xact_lock_shared(1) IS NOT NULL', 'c:#{id}', server => 'cluster', batch => 100, watermark_column => 'n', mark => 'm', overlap => '0')") });
+	until_written($node, $id, 500);
+	$cluster->raw($_)->command('CONFIG', 'SET', 'cluster-require-full-coverage', 'no') for $cluster->nodes;
+	$cluster->raw($_)->command('CLUSTER', 'DELSLOTS', $slot) for $cluster->nodes;
+	let_go();
+	my (undef, $err) = $session->wait;
+	job_ended($node, 'done', rows_written => scalar @ids);
+	like($err, qr/WARNING:  Redis went away when all rows of export job $id were acknowledged/, 'a warning');
+	is($node->safe_psql('postgres', q{SELECT value FROM redis_command('cluster', 'HGET', 'redis_export:{m}', 'value') AS value}), '"2000"', 'and the mark is moved');
+	$_->stop for $cluster->nodes;
 };
 
 # A Redis without these commands, and what each costs.
