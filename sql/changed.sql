@@ -55,7 +55,7 @@ SELECT (redis_command('redis', 'TTL', 'a:1'))::int BETWEEN 7000 AND 7200, (redis
 SELECT * FROM changed(ttl => '0');
 SELECT redis_command('redis', 'TTL', 'a:1'), redis_command('redis', 'TTL', 'a:10');
 UPDATE article SET until = now() + interval '3 hours' WHERE id <= 1000;
-SELECT state, rows_written, rows_unchanged FROM redis_json_export('SELECT id, doc, until FROM article', 'a:#{id}', ttl_column => 'until', changed_only => true);
+SELECT state, rows_written, rows_unchanged FROM redis_json_export('SELECT id, doc, until FROM article', 'a:#{id}', value => 'doc', ttl_column => 'until', changed_only => true);
 SELECT (redis_command('redis', 'TTL', 'a:1'))::int BETWEEN 10000 AND 10800, redis_command('redis', 'TTL', 'a:1500');
 -- hashes, also whole ones, and any key
 SELECT state, rows_written, rows_unchanged FROM redis_hash_export('SELECT id, hits FROM article', 'h:{#{id}}:x', changed_only => true);

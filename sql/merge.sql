@@ -8,7 +8,7 @@ SELECT redis_command('redis', 'JSON.GET', 'm:1');
 SELECT state, rows_written FROM redis_json_export($$SELECT 1 AS id, 'p' || i AS part, i AS n FROM generate_series(1, 3) AS i$$, 'm:#{id}', path => '$.#{part}', exclude => '{id,part}');
 SELECT redis_command('redis', 'JSON.GET', 'm:1', '$.p3');
 -- a column that the path uses is not the document
-SELECT state FROM redis_json_export($$SELECT 1 AS id, 'q' AS part, '{"x":1}' AS doc$$, 'm:#{id}', path => '$.#{part}');
+SELECT state FROM redis_json_export($$SELECT 1 AS id, 'q' AS part, '{"x":1}' AS doc$$, 'm:#{id}', path => '$.#{part}', value => 'doc');
 SELECT redis_command('redis', 'JSON.GET', 'm:1', '$.q');
 SELECT error_of($x$SELECT redis_json_export($$SELECT 1 AS id, NULL::text AS part, 1 AS n$$, 'm:#{id}', path => '$.#{part}')$x$);
 SELECT error_of($x$SELECT redis_json_export($$SELECT 1 AS id, 1 AS n$$, 'm:#{id}', path => '$.#{part}')$x$);

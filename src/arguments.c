@@ -306,7 +306,6 @@ watermark_arguments(RexpArguments *arguments, RexpJob *job)
 	const Interval *overlap;
 
 	job->watermark_column = string_or_null(arguments, "watermark_column");
-	job->encoding.watermark_column = job->watermark_column;
 	job->mark = string_or_null(arguments, "mark");
 	if (job->watermark_column == NULL && job->mark == NULL)
 		return;

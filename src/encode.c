@@ -53,7 +53,7 @@ rexp_check_columns_left(TupleDesc desc, const bool *left_out)
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("no column is left to export"),
-			 errdetail("All are excluded, or tell the expiry.")));
+			 errdetail("All are excluded.")));
 }
 
 /*
@@ -95,10 +95,7 @@ rexp_encoder_create(const RexpEncoding *encoding, TupleDesc desc)
 	desc = CreateTupleDescCopy(desc);
 	encoder->expiry = encoding->expiry;
 	if (encoding->ttl_column != NULL)
-	{
 		encoder->expiry_column = rexp_expiry_column_create(encoding->ttl_column, desc);
-		left_out[rexp_expiry_column_number(encoder->expiry_column) - 1] = true;
-	}
 	leave_out_excluded(encoding->exclude, desc, left_out);
 	switch (encoding->kind)
 	{

@@ -36,7 +36,6 @@ typedef struct RexpEncoding
 	bool		skip_nulls;		/* commands: rows with a null are left out */
 	RexpExpiry	expiry;			/* of each row, ... */
 	const char *ttl_column;		/* ... or the column that tells it, or NULL */
-	const char *watermark_column;	/* is no document by default; or NULL */
 } RexpEncoding;
 
 typedef enum RexpEncoded

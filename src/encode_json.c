@@ -27,49 +27,34 @@ typedef struct JsonEncoder
 } JsonEncoder;
 
 /*
- * The document by default: the one column that neither key nor path nor expiry
- * uses, nor is the watermark, if it can be one, or else the whole row.
+ * The document by default, as the query says: of two columns the second, if it can be
+ * one, or else the whole row.
+ *
+ * What the columns are used for has no say in it: the same query makes the same
+ * documents with an expiry, a mark or another key.
  */
 static RexpDocument *
-default_document(const JsonEncoder *encoder, const RexpEncoding *encoding, TupleDesc desc,
-				 const bool *left_out)
+default_document(TupleDesc desc, const bool *left_out)
 {
-	int			watermark = encoding->watermark_column == NULL ? 0 :
-		rexp_find_column(desc, encoding->watermark_column);
-	int			found = 0;
-	int			unused = 0;
-
-	for (int attno = 1; attno <= desc->natts; attno++)
+	if (desc->natts == 2)
 	{
-		if (!rexp_template_uses(encoder->key_fill->template, attno) &&
-			!rexp_json_path_uses(encoder->json_path, attno) &&
-			!left_out[attno - 1] && attno != watermark)
-		{
-			unused++;
-			found = attno;
-		}
-	}
-	if (unused == 1)
-	{
-		Oid			type = TupleDescAttr(desc, found - 1)->atttypid;
+		Oid			type = TupleDescAttr(desc, 1)->atttypid;
 
 		if (rexp_document_is_text(type) || rexp_document_is_json(type))
-			return rexp_document_create(desc, found, rexp_document_is_text(type),
-										NULL);
+			return rexp_document_create(desc, 2, rexp_document_is_text(type), NULL);
 	}
 	return rexp_document_create(desc, 0, false, left_out);
 }
 
 /* The document that the arguments ask for. */
 static RexpDocument *
-choose_document(const JsonEncoder *encoder, const RexpEncoding *encoding,
-				TupleDesc desc, const bool *left_out)
+choose_document(const RexpEncoding *encoding, TupleDesc desc, const bool *left_out)
 {
 	Oid			type;
 	int			attno;
 
 	if (encoding->value == NULL && encoding->exclude == NIL)
-		return default_document(encoder, encoding, desc, left_out);
+		return default_document(desc, left_out);
 	if (encoding->value == NULL || strcmp(encoding->value, "*") == 0)
 	{
 		rexp_check_columns_left(desc, left_out);
@@ -89,11 +74,6 @@ choose_document(const JsonEncoder *encoder, const RexpEncoding *encoding,
 						encoding->value),
 				 errhint("The query returns %s. Names are compared exactly, case included; '*' is the whole row.",
 						 rexp_column_list(desc))));
-	if (left_out[attno - 1])
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("column \"%s\" cannot be the value and the ttl_column",
-						encoding->value)));
 	type = TupleDescAttr(desc, attno - 1)->atttypid;
 	if (!rexp_document_is_text(type) && !rexp_document_is_json(type))
 		ereport(ERROR,
@@ -145,7 +125,7 @@ rexp_encode_json_init(RexpKindEncoder *kind, const RexpEncoding *encoding,
 
 	encoder->key_fill = rexp_key_fill(encoding->key_template, desc);
 	encoder->json_path = rexp_json_path_create(encoding->path, desc);
-	encoder->document = choose_document(encoder, encoding, desc, left_out);
+	encoder->document = choose_document(encoding, desc, left_out);
 
 	rexp_buffer_init(&encoder->head, 64);
 	rexp_resp_header(&encoder->head, '*', lengthof(words));

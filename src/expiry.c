@@ -75,12 +75,6 @@ rexp_expiry_column_create(const char *name, TupleDesc desc)
 	return NULL;
 }
 
-int
-rexp_expiry_column_number(const RexpExpiryColumn *column)
-{
-	return column->attno;
-}
-
 /* Milliseconds from now, as a column that holds no moment says. */
 static double
 milliseconds(const RexpExpiryColumn *column, Datum value)

@@ -21,7 +21,6 @@ typedef struct RexpExpiryColumn RexpExpiryColumn;
 extern double rexp_interval_milliseconds(const Interval *interval);
 extern RexpExpiryColumn *rexp_expiry_column_create(const char *name,
 												   TupleDesc desc);
-extern int	rexp_expiry_column_number(const RexpExpiryColumn *column);
 extern bool rexp_expiry_of_row(RexpExpiryColumn *column, TupleTableSlot *slot,
 							   RexpExpiry *expiry, RexpError *error);
 

@@ -384,13 +384,6 @@ rexp_json_path_create(const char *source, TupleDesc desc)
 	return path;
 }
 
-/* Is the column a part of it? */
-bool
-rexp_json_path_uses(const RexpJsonPath *path, int attno)
-{
-	return rexp_template_uses(path->fill->template, attno);
-}
-
 /* Is it the same for each row? */
 bool
 rexp_json_path_is_literal(const RexpJsonPath *path)

@@ -13,7 +13,6 @@
 typedef struct RexpJsonPath RexpJsonPath;
 
 extern RexpJsonPath *rexp_json_path_create(const char *source, TupleDesc desc);
-extern bool rexp_json_path_uses(const RexpJsonPath *path, int attno);
 extern bool rexp_json_path_is_literal(const RexpJsonPath *path);
 extern const RexpBuffer *rexp_json_path_shape(const RexpJsonPath *path);
 extern bool rexp_json_path_append(RexpJsonPath *path, TupleTableSlot *slot,

@@ -100,7 +100,7 @@ rexp_payload_read(char *bytes, RexpJob *job, RexpSession *session)
 	job->query = get_string(&at);
 	job->server = get_string(&at);
 	job->wait_index = get_string(&at);
-	job->watermark_column = job->encoding.watermark_column = get_string(&at);
+	job->watermark_column = get_string(&at);
 	job->mark = get_string(&at);
 	job->pipeline.seed_key = get_string(&at);
 	job->encoding.key_template = get_string(&at);

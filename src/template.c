@@ -58,17 +58,6 @@ rexp_need_column(TupleDesc desc, const char *name, const char *what)
 	return attno;
 }
 
-bool
-rexp_template_uses(const RexpTemplate *template, int attno)
-{
-	for (int i = 0; i < template->npieces; i++)
-	{
-		if (template->pieces[i].attno == attno)
-			return true;
-	}
-	return false;
-}
-
 /* Add a literal in UTF-8, unless it is empty. */
 static void
 add_literal(RexpTemplate *template, const char *text, int len)

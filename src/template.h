@@ -26,7 +26,6 @@ typedef struct RexpTemplate
 
 extern RexpTemplate *rexp_template_parse(const char *source, const char *what,
 										 TupleDesc desc);
-extern bool rexp_template_uses(const RexpTemplate *template, int attno);
 extern int	rexp_find_column(TupleDesc desc, const char *name);
 extern int	rexp_need_column(TupleDesc desc, const char *name, const char *what);
 extern char *rexp_column_list(TupleDesc desc);

@@ -851,7 +851,7 @@ subtest 'expiries that differ: cuts, and no memory for a while' => sub {
 		my $query = "SELECT CASE WHEN i % 13 = 0 THEN (i - 1) * 37 % 101 ELSE i * 37 % 101 END AS id, i AS n, $moment AS m FROM generate_series(1, 2000) AS i";
 		hold();
 		my $id = next_job($node, sub {
-			$session->send("SELECT job FROM redis_hash_export(\$\$${\ held($query)}\$\$, 't:#{id}', exclude => '{id}', ttl_column => 'm', batch => 7, server => $server, replace => "
+			$session->send("SELECT job FROM redis_hash_export(\$\$${\ held($query)}\$\$, 't:#{id}', exclude => '{id,m}', ttl_column => 'm', batch => 7, server => $server, replace => "
 				. ($replace ? 'true' : 'false') . ')');
 		});
 		until_written($node, $id, 800);

@@ -179,7 +179,7 @@ subtest 'slots move while rows come' => sub {
 		replace => hash_sql("SELECT id, t, i, CASE WHEN i / $keys % 2 = 0 THEN i END AS even, CASE WHEN i / $keys % 2 = 1 THEN i END AS odd $source",
 			'r#{t}#{id}', exclude => q('{id,t}'), replace => 'true', %common),
 		ttl => hash_sql("SELECT id, t, i $source", 't#{t}#{id}', exclude => q('{id,t}'), ttl => q{'1 hour'}, %common),
-		ttl_column => hash_sql("SELECT id, t, i, i + 1000 AS s $source", 'c#{t}#{id}', exclude => q('{id,t}'), ttl_column => q{'s'}, %common),
+		ttl_column => hash_sql("SELECT id, t, i, i + 1000 AS s $source", 'c#{t}#{id}', exclude => q('{id,t,s}'), ttl_column => q{'s'}, %common),
 		list => command_sql("SELECT id, t, i $source", [ 'RPUSH', 'l#{t}#{id}', '#{i}' ], %common),
 		list_ttl => command_sql("SELECT id, t, i $source", [ 'RPUSH', 'm#{t}#{id}', '#{i}' ], ttl => q{'1 hour'}, %common),
 		json => export_sql("SELECT id, t, i $source", key_template => q{'j#{t}#{id}'}, value => q{'*'}, %common),
