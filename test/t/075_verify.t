@@ -1,6 +1,7 @@
 # What redis_export_verify says, and what prune deletes on its word: which keys a template can make, by the types of its columns.
 use strict;
 use warnings;
+use RedisExport::Fake;
 use RedisExport::Test;
 
 my $redis = RedisExport::Redis->new;
@@ -205,6 +206,56 @@ subtest 'what is different, and what is the same' => sub {
 	is(verified($export, 'p:#{id}'), @pairs + @same . '|0|0|0', 'as they were');
 	my $keys = sql("SELECT array_to_string(different_keys, ' ') FROM redis_export_verify(\$q\$$now\$q\$, 'p:#{id}', examples => 1000)");
 	is($keys, join(' ', sort map { "p:$_" } 1 .. @pairs), 'what is told');
+};
+
+# A string with characters written in any way that JSON allows, and spaces where they may be.
+my @characters = ('a', 'z', '0', ' ', '%', '/', '\/', '\"', '\\\\', '\n', '\t', '\u0000', '\u0041', '\u00e9', 'é', '€', '\u20ac', '\ud83d\ude00', '😀', '\u001f', '\uffff', '\u007F', 'u0041', 's', 'd0', 'i1');
+sub some { return $_[ int rand @_ ] }
+sub space { return some('', '', '', ' ', "\n") }
+sub random_string { return '"' . join('', map { some(@characters) } 1 .. int rand 5) . '"' }
+
+sub random_json
+{
+	my ($depth) = @_;
+	my $kind = int rand($depth > 3 ? 5 : 8);
+	return random_string() if $kind < 2;
+	return some('true', 'false', 'null') if $kind == 2;
+	return some(0, 1, -1, 10, '1.0', '1e1', '1E+2', '-0', '-0.0', '9223372036854775808', '18446744073709551616', '123456789012345678901234567890', '1e-7', int rand 1e9) if $kind == 3;
+	return sprintf '%.17g', (rand() - 0.5) * 10**(int rand 40) if $kind == 4;
+	return '[' . join(',', map { space() . random_json($depth + 1) . space() } 1 .. int rand 4) . ']' if $kind == 5;
+	return '{' . join(',', map { space() . random_string() . space() . ':' . space() . random_json($depth + 1) . space() } 1 .. int rand 5) . '}';
+}
+
+subtest 'any documents' => sub {
+	my $seed = $ENV{VERIFY_SEED} // int time;
+	srand $seed;
+	diag "VERIFY_SEED=$seed";
+	$redis->cli('FLUSHALL');
+	sql('CREATE TABLE documents (id serial, doc json); INSERT INTO documents (doc) VALUES ' . join ', ', map { '($j$' . random_json(0) . '$j$)' } 1 .. 2000);
+	is(sql(q{SELECT rows_written FROM redis_json_export('SELECT * FROM documents', 'a:#{id}')}), 2000, 'written');
+	is(sql(q{SELECT different_keys FROM redis_export_verify('SELECT * FROM documents', 'a:#{id}')}), '{}', 'none is different');
+	is(sql(q{SELECT different FROM redis_export_verify('SELECT id, json_build_array(doc) AS doc FROM documents', 'a:#{id}')}), 2000, 'all are, in an array');
+};
+
+# What no Redis says.
+subtest 'documents that are none' => sub {
+	my @bad = ('', '"', '"a', '"\\', '"\\u', '"\\u12', '"\\u12"', '"\\ud83d\\u', '"\\ud83d\\u00', '[', '{"a"', 'x', "[1\0]", "\"\0", '1 2', '\\', '[1,', "\xff", "\"\xff\"");
+	my $fake = RedisExport::Fake->new(sub {
+		my ($fake, $client, @words) = @_;
+		if ($words[0] eq 'SCAN')
+		{
+			my $key = $words[3] =~ s/\*$/1/r;
+			return "*2\r\n\$1\r\n0\r\n*1\r\n\$" . length($key) . "\r\n$key";
+		}
+		my ($number) = $words[1] =~ /^b:(\d+):/;
+		return '$' . length($bad[$number]) . "\r\n$bad[$number]";
+	});
+	add_server($node, $fake, name => 'fake', cluster => 'false');
+	for my $number (0 .. $#bad)
+	{
+		my ($status, $out, $err) = $node->psql('postgres', "SELECT different FROM redis_export_verify('SELECT 1 AS id, ''{}'' AS doc', 'b:$number:#{id}', server => 'fake')");
+		ok($status == 0 ? $out =~ /^[01]$/ : $err =~ /ERROR:/ && $err !~ /terminated|closed/, "document $number") or diag "$status $out $err";
+	}
 };
 
 # ---- Rows that cannot be written -------------------------------------------------------------------------------------
