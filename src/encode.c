@@ -111,7 +111,7 @@ rexp_encoder_create(const RexpEncoding *encoding, TupleDesc desc)
 			break;
 	}
 	if ((encoding->expiry.kind != REXP_EXPIRY_NONE || encoding->ttl_column != NULL) &&
-		encoder->kind.verb.key_word == 0)
+		encoder->kind.verb.key_word == 0 && !encoder->kind.verb.by_row)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("cannot set an expiry with %s", rexp_encoding_command(encoding)),

@@ -326,7 +326,13 @@ look_at_expiry(Look *look, RexpVerb *verb)
 static void
 look_at_suggestion(Look *look, RexpVerb *verb)
 {
-	verb->repeatable = !has_option(look, 5, "INCR", NULL);
+	for (int at = 5; has_word(look, at); at++)
+	{
+		if (word_is(look, at, "INCR"))
+			verb->repeatable = false;
+		else if (word_is(look, at, "PAYLOAD"))
+			at++;
+	}
 }
 
 /* XADD key [NOMKSTREAM] ... id field value ... */

@@ -99,6 +99,8 @@ subtest 'after a cut between a write and its answer' => sub {
 	is(cut(q{SELECT 'NX' AS m}, [ 'SET', 'nx', 'v', '#{m}' ], 'nx'), 'failed|0|0|1', 'SET with a column: written, and not told as failed');
 	is($redis->cli('GET', 'nx'), 'v', 'it is written');
 
+	is(cut(q{SELECT 'INCR' AS p}, [ 'FT.SUGADD', 'sug', 'word', '1', 'PAYLOAD', '#{p}' ], 'PAYLOAD'), 'done|1|0|0', 'a payload is no option');
+
 	is(cut(q{SELECT i AS id, i AS score FROM generate_series(1, 3) AS i}, [ 'ZADD', 'scores', '#{score}', '#{id}' ], 'scores'), 'done|3|0|0', 'numbers are no options: ZADD is repeated');
 	is(cut(q{SELECT 'GT' AS m}, [ 'ZADD', 'scores', '#{m}', '9', '1' ], 'scores'), 'done|1|0|0', 'and with GT');
 	is(cut(q{SELECT '$.a' AS p}, [ 'JSON.SET', 'k', '#{p}', '1' ], 'JSON.SET'), 'done|1|0|0', 'a path that names one place');
@@ -120,6 +122,20 @@ subtest 'rows of both kinds in one window' => sub {
 	is(export(q{SELECT * FROM (VALUES (ARRAY['1', 'a']), (ARRAY['2', 'm']), (ARRAY['INCR', '5', 'm']), (ARRAY['3', 'z'])) AS v (a)},
 			[ 'ZADD', 'k', '#{a}' ], server => q{'fake'}), 'done|4|0|0', 'all are written');
 	is(join(' ', map { $_->{words}[-1] } $fake->commands('ZADD')), 'a m m z a z', 'what comes behind it is, and what comes before it is not');
+};
+
+# The words of a row say which of them is the key, too.
+subtest 'keys that are counted by a column' => sub {
+	$redis->cli('FLUSHALL');
+	$redis->cli('SET', 'a', 1);
+	my $script = 'return #KEYS > 0 and redis.call("SET", KEYS[1], "v") or redis.status_reply("none")';
+	my %ttl = (ttl => q{'1 h'});
+	is(export(q{SELECT 1 AS n, 'b' AS k}, [ 'EVAL', $script, '#{n}', '#{k}' ], %ttl), 'done|1|0|0', 'one key');
+	is(export(q{SELECT 0 AS n, 'a' AS k}, [ 'EVAL', $script, '#{n}', '#{k}' ], %ttl, %ignore), 'done|0|1|0', 'none: there is nothing to expire');
+	is(failures, '1: cannot set an expiry, since the command has no key', 'it says so');
+	is(export(q{SELECT ARRAY['2', 'c', 'd'] AS a}, [ 'EVAL', $script, '#{a}' ], %ttl), 'done|1|0|0', 'all in an array');
+	is($redis->cli('TTL', 'a'), -1, 'what is no key has no expiry');
+	cmp_ok($redis->cli('TTL', $_), '>', 3500, "$_ has one") for qw(b c);
 };
 
 # Which answer says that nothing was written, and what that is told as.
