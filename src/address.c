@@ -83,6 +83,7 @@ rexp_address_of_option(RexpAddress *address, const char *host, int port)
 {
 	address->source = REXP_ADDRESS_BY_HOST;
 	strlcpy(address->host, host, sizeof(address->host));
+	address->name[0] = '\0';
 	address->port = port;
 }
 
@@ -102,7 +103,18 @@ rexp_address_told(RexpAddress *address, RexpAddressSource source, const char *ho
 	address->port = (int) port;
 	memcpy(address->host, host, len);
 	address->host[len] = '\0';
+	address->name[0] = '\0';
 	return rexp_host_fault(address->host, false) == NULL;
+}
+
+/* The name that goes with an address, for its certificate; no name is taken for none. */
+void
+rexp_address_name(RexpAddress *address, const char *name, size_t len)
+{
+	RexpAddress told;
+
+	if (rexp_address_told(&told, address->source, name, len, address->port))
+		strlcpy(address->name, told.host, sizeof(address->name));
 }
 
 /*

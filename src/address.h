@@ -14,7 +14,8 @@
 /* Who has said it.  Only the option "host" may name a Unix socket. */
 typedef enum RexpAddressSource
 {
-	REXP_ADDRESS_BY_CLUSTER,	/* its map, or a node that sends us on */
+	REXP_ADDRESS_BY_REDIRECTION,	/* a node of a cluster that sends us on */
+	REXP_ADDRESS_BY_MAP,		/* of a cluster */
 	REXP_ADDRESS_BY_SENTINEL,
 	REXP_ADDRESS_BY_SENTINEL_HOSTS, /* that option */
 	REXP_ADDRESS_BY_HOST		/* that option */
@@ -25,6 +26,7 @@ typedef struct RexpAddress
 	RexpAddressSource source;
 	int			port;
 	char		host[REXP_HOST_SIZE];	/* name, address, or path of a socket */
+	char		name[REXP_HOST_SIZE];	/* a map's name for it besides, or empty */
 } RexpAddress;
 
 extern const char *rexp_host_fault(const char *host, bool may_be_socket);
@@ -33,6 +35,7 @@ extern const char *rexp_address_fault(const RexpAddress *address);
 extern void rexp_address_of_option(RexpAddress *address, const char *host, int port);
 extern bool rexp_address_told(RexpAddress *address, RexpAddressSource source,
 							  const char *host, size_t len, int64 port);
+extern void rexp_address_name(RexpAddress *address, const char *name, size_t len);
 extern bool rexp_address_listed(RexpAddress *address, const char **at, int default_port);
 
 #endif							/* REDIS_EXPORT_ADDRESS_H */

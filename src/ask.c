@@ -229,6 +229,13 @@ rexp_pipeline_ask(RexpPipeline *p, const RexpBuffer *request, const char *key,
 		}
 	}
 	p->traffic.asking = false;
+	at = -1;
+	while (reply != NULL && (lane = rexp_pipeline_next_lane(p, &at)) != NULL)
+	{
+		/* who was asked before, and did not answer, is not needed any more */
+		if (!rexp_lane_has_rows(lane))
+			rexp_lane_settled(lane);
+	}
 	if (reply == NULL && p->traffic.ask_until != 0)
 	{
 		/* not asked any more: should it be needed again, it connects anew */

@@ -84,10 +84,15 @@ rexp_cluster_node(RexpCluster *cluster, const RexpAddress *address)
 {
 	for (int i = 0; i < cluster->nnodes; i++)
 	{
-		const RexpAddress *known = &cluster->nodes[i].address;
+		RexpAddress *known = &cluster->nodes[i].address;
 
 		if (known->port == address->port && strcmp(known->host, address->host) == 0)
+		{
+			/* a map knows more of it than a node that sends us on */
+			if (address->source == REXP_ADDRESS_BY_MAP)
+				*known = *address;
 			return i;
+		}
 	}
 	if (cluster->nnodes == REXP_NODES_MOST)
 		return -1;
@@ -110,13 +115,34 @@ rexp_cluster_node(RexpCluster *cluster, const RexpAddress *address)
  * through a socket, where no other can be.
  */
 static bool
-told_address(RexpAddress *address, const char *host, size_t len, int64 port,
-			 const RexpAddress *asked)
+told_address(RexpAddress *address, RexpAddressSource source, const char *host, size_t len,
+			 int64 port, const RexpAddress *asked)
 {
 	if (len > 0 || rexp_address_is_socket(asked))
-		return rexp_address_told(address, REXP_ADDRESS_BY_CLUSTER, host, len, port);
-	return rexp_address_told(address, REXP_ADDRESS_BY_CLUSTER, asked->host,
-							 strlen(asked->host), port);
+		return rexp_address_told(address, source, host, len, port);
+	return rexp_address_told(address, source, asked->host, strlen(asked->host), port);
+}
+
+/*
+ * Since Redis 7 a node may have a name besides its address (cluster-announce-hostname),
+ * in a list of words and values.
+ */
+static void
+read_name(RexpAddress *address, const redisReply *node)
+{
+	const redisReply *list = node->elements > 3 ? node->element[3] : NULL;
+
+	if (list == NULL || list->type != REDIS_REPLY_ARRAY)
+		return;
+	for (size_t i = 0; i + 1 < list->elements; i += 2)
+	{
+		const redisReply *value = list->element[i + 1];
+
+		if (list->element[i]->type == REDIS_REPLY_STRING &&
+			strcmp(list->element[i]->str, "hostname") == 0 &&
+			value->type == REDIS_REPLY_STRING)
+			rexp_address_name(address, value->str, value->len);
+	}
 }
 
 /*
@@ -147,9 +173,10 @@ read_range(RexpCluster *cluster, const redisReply *range, const RexpAddress *ask
 	is_told = host->type == REDIS_REPLY_STRING;
 	if (is_told && strcmp(host->str, "?") == 0)
 		return true;
-	if (!told_address(&address, is_told ? host->str : "", is_told ? host->len : 0,
+	if (!told_address(&address, REXP_ADDRESS_BY_MAP, is_told ? host->str : "", is_told ? host->len : 0,
 					  master->element[1]->integer, asked))
 		return false;
+	read_name(&address, master);
 	node = rexp_cluster_node(cluster, &address);
 	if (node < 0)
 		return false;
@@ -253,5 +280,6 @@ rexp_cluster_redirection(const char *text, const RexpAddress *asked, int *slot,
 	if (colon == NULL)
 		return false;
 	*slot = (int) number;
-	return told_address(to, at, colon - at, atoi(colon + 1), asked);
+	return told_address(to, REXP_ADDRESS_BY_REDIRECTION, at, colon - at, atoi(colon + 1),
+						asked);
 }

@@ -252,6 +252,35 @@ exchange(Connection *connection, const RexpBuffer *request)
 }
 
 /*
+ * With TLS, a node's certificate may have a name that only the map of its cluster
+ * tells: ask who has sent us on, unless a connection to that node is there.
+ */
+static void
+learn_name(const Connection *from, RexpAddress *node)
+{
+	const RexpTlsOptions *tls = &rexp_link_options_of(from->link)->tls;
+	ConnectionKey key = from->key;
+	const Connection *known;
+	RexpCluster *cluster;
+	RexpError	ignored;
+	int			number;
+
+	key.port = node->port;
+	memset(key.host, 0, sizeof(key.host));
+	strlcpy(key.host, node->host, sizeof(key.host));
+	known = hash_search(connections, &key, HASH_FIND, NULL);
+	if (!tls->enabled || tls->server_name != NULL || (known != NULL && known->context != NULL))
+		return;
+	cluster = rexp_cluster_create();
+	if (rexp_cluster_refresh(cluster, from->link, from->timeout, &ignored) == REXP_ANSWER_DONE)
+	{
+		number = rexp_cluster_node(cluster, node);
+		if (number >= 0)
+			*node = cluster->nodes[number].address;
+	}
+}
+
+/*
  * send_asking
  *	  Tell a node of a cluster to take the next command though the slot is not its
  *	  own yet.
@@ -313,6 +342,7 @@ rexp_send_command(const char *server, const RexpBuffer *request)
 			return reply;
 		}
 		freeReplyObject(reply);
+		learn_name(connection, &node);
 	}
 }
 

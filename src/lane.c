@@ -205,6 +205,11 @@ halt_if_failed(RexpLane *lane)
 static void
 stop(RexpLane *lane, const RexpError *error)
 {
+	if (!rexp_ledger_has_failed(&lane->traffic->ledger))
+	{
+		lane->why = *error;
+		lane->to_blame = true;
+	}
 	rexp_ledger_stop(&lane->traffic->ledger, error);
 	halt_if_failed(lane);
 }
@@ -840,6 +845,17 @@ rexp_lane_settled(RexpLane *lane)
 	publish_retrying(lane, false);
 }
 
+/*
+ * Is it one of the cluster's nodes by its map, and TLS refuses it?  One to which another
+ * node has sent us may be in the map later, and have a name there.
+ */
+static bool
+is_no_node(const RexpLink *link)
+{
+	return rexp_link_refused_by_tls(link) &&
+		rexp_link_address(link)->source == REXP_ADDRESS_BY_MAP;
+}
+
 static void
 step_connect(RexpLane *lane)
 {
@@ -871,7 +887,7 @@ step_connect(RexpLane *lane)
 		case REXP_ANSWER_FATAL:
 			/* a name that cannot be found may be found again */
 			if (lane->traffic->ask_until == 0 &&
-				((first && lane->traffic->redirect == NULL) ||
+				((first && (lane->traffic->redirect == NULL || is_no_node(lane->link))) ||
 				 error.sqlstate != ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION))
 			{
 				stop(lane, &error);

@@ -84,6 +84,7 @@ struct RexpLane
 	bool		at_once;		/* there is nothing to be waited for: the same */
 	bool		alone;			/* one block at a time, until one goes well */
 	bool		retrying;		/* counted in traffic->retrying */
+	bool		to_blame;		/* the job has failed here, for "why" */
 	bool		unsent_dropped; /* in STOP */
 	bool		went_on;		/* a row, or key to be deleted, was settled */
 	int			shown;			/* outstanding, counted in traffic->outstanding */

@@ -233,6 +233,13 @@ rexp_link_address(const RexpLink *link)
 	return &link->address;
 }
 
+/* Was it TLS that made the last attempt to connect fail, a certificate or a protocol? */
+bool
+rexp_link_refused_by_tls(const RexpLink *link)
+{
+	return link->tls.refused;
+}
+
 /*
  * rexp_link_set_address
  *	  Lead the link, which must be closed, elsewhere; with NULL, where the options of
@@ -600,6 +607,27 @@ open_any(RexpLink *link, struct addrinfo *list, const char **reason)
 	return open;
 }
 
+/* Nobody can be reached: who has said that it is there?  If the options, this hint. */
+static void
+hint_at_address(const RexpLink *link, const char *hint, RexpError *error)
+{
+	switch (link->address.source)
+	{
+		case REXP_ADDRESS_BY_MAP:
+		case REXP_ADDRESS_BY_REDIRECTION:
+			hint = "The nodes of the cluster tell this address. See that Redis runs there, and that it can be reached from this machine: cluster-announce-ip (or -hostname) and cluster-announce-port say what they tell.";
+			break;
+		case REXP_ADDRESS_BY_SENTINEL:
+			hint = "The sentinels tell this address. See that Redis runs there, and that it can be reached from this machine: replica-announce-ip and replica-announce-port say what they tell.";
+			break;
+		case REXP_ADDRESS_BY_SENTINEL_HOSTS:
+		case REXP_ADDRESS_BY_HOST:
+			break;
+	}
+	if (hint != NULL)
+		rexp_error_hint(error, "%s", hint);
+}
+
 /*
  * open_host
  *	  Connect to the first address of the host that answers: the one door by which
@@ -645,6 +673,7 @@ open_host(RexpLink *link, RexpError *error)
 			rexp_error_set(error, ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION,
 						   "could not find the address of Redis server \"%s\", host \"%s\": %s",
 						   link->options.server, host, gai_strerror(problem));
+			hint_at_address(link, NULL, error);
 			return problem == EAI_NONAME ? REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
 		}
 		open = open_any(link, list, &reason);
@@ -654,7 +683,7 @@ open_host(RexpLink *link, RexpError *error)
 	rexp_error_set(error, ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION,
 				   "could not connect to Redis server \"%s\" at %s: %s",
 				   link->options.server, address_text(link), reason);
-	rexp_error_hint(error, "See that Redis runs there, and host and port of the foreign server.");
+	hint_at_address(link, "See that Redis runs there, and host and port of the foreign server.", error);
 	return REXP_ANSWER_RECONNECT;
 }
 
@@ -677,11 +706,9 @@ not_secured(RexpLink *link, const char *hint, RexpError *error)
  * made: who had one to this server before may still try again.
  */
 static RexpAnswer
-secure(RexpLink *link, RexpError *error)
+secure(RexpLink *link, const char *name, RexpError *error)
 {
 	const RexpLinkOptions *options = &link->options;
-	const char *name = options->tls.server_name ? options->tls.server_name :
-		link->address.host;
 	TimestampTz deadline = GetCurrentTimestamp() +
 		(int64) options->connect_timeout * 1000;
 	RexpTlsProgress progress = REXP_TLS_FAILED;
@@ -707,6 +734,48 @@ secure(RexpLink *link, RexpError *error)
 				"See that this is the port where Redis speaks TLS, or set the option \"tls\" to false.",
 				error);
 	return link->tls.refused ? REXP_ANSWER_FATAL : REXP_ANSWER_RECONNECT;
+}
+
+/* Add to a certificate's hint what to do where a cluster says how its nodes are called. */
+static void
+hint_at_names(const RexpLink *link, RexpError *error)
+{
+	const RexpAddress *address = &link->address;
+
+	if (address->name[0] != '\0')
+		rexp_error_hint(error, "The certificate has neither name that the cluster tells of this node, \"%s\" and \"%s\": set the option \"tls_server_name\" to a name that all have.",
+						address->host, address->name);
+	else
+		rexp_error_hint(error, "The cluster tells this address of its node. Have it tell a name that the certificate has (cluster-announce-hostname), or set the option \"tls_server_name\" to a name that all have.");
+}
+
+/*
+ * secure_host
+ *	  The same with the name that the option says; or else that by which a cluster calls
+ *	  its node besides the address, or the address, whichever the certificate has.
+ */
+static RexpAnswer
+secure_host(RexpLink *link, RexpError *error)
+{
+	const RexpAddress *address = &link->address;
+	const char *name = link->options.tls.server_name;
+	RexpAnswer	answer;
+
+	if (name != NULL)
+		return secure(link, name, error);
+	answer = secure(link, address->name[0] != '\0' ? address->name : address->host, error);
+	if (link->tls.other_name && address->name[0] != '\0')
+	{
+		rexp_link_close(link);
+		answer = open_host(link, error);
+		if (answer == REXP_ANSWER_DONE)
+			answer = secure(link, address->host, error);
+	}
+	if (answer == REXP_ANSWER_FATAL && link->tls.other_name &&
+		(address->source == REXP_ADDRESS_BY_MAP ||
+		 address->source == REXP_ADDRESS_BY_REDIRECTION))
+		hint_at_names(link, error);
+	return answer;
 }
 
 /*
@@ -1068,9 +1137,10 @@ rexp_link_connect(RexpLink *link, RexpError *error)
 	if (with_tls && !rexp_tls_supported(error))
 		return REXP_ANSWER_FATAL;
 	link->heard = false;
+	link->tls.refused = link->tls.other_name = false;
 	answer = open_host(link, error);
 	if (answer == REXP_ANSWER_DONE && with_tls)
-		answer = secure(link, error);
+		answer = secure_host(link, error);
 	if (answer == REXP_ANSWER_DONE)
 	{
 		error->sqlstate = 0;

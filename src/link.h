@@ -95,6 +95,7 @@ extern void rexp_link_close(RexpLink *link);
 extern bool rexp_link_is_open(const RexpLink *link);
 extern const RexpLinkOptions *rexp_link_options_of(const RexpLink *link);
 extern const RexpAddress *rexp_link_address(const RexpLink *link);
+extern bool rexp_link_refused_by_tls(const RexpLink *link);
 extern void rexp_link_set_address(RexpLink *link, const RexpAddress *address);
 extern int	rexp_link_socket(const RexpLink *link);
 extern uint64 rexp_link_connection(const RexpLink *link);

@@ -116,13 +116,13 @@ fill_node(RexpNodeStatus *status, const RexpAddress *address, int slots, const R
 	rexp_clip(status->host, sizeof(status->host), address->host, strlen(address->host));
 	status->port = address->port;
 	status->slots = slots;
-	strlcpy(status->state, lane->retrying ? "retrying" : names[lane->flow],
-			sizeof(status->state));
+	strlcpy(status->state, lane->retrying && lane->flow < REXP_FLOW_STOP ? "retrying" :
+			names[lane->flow], sizeof(status->state));
 	status->rows_written = lane->rows_written;
 	status->rows_with_redis = lane->window.outstanding;
 	status->bytes_sent = lane->bytes_sent;
 	status->reconnects = lane->reconnects;
-	if (lane->retrying)
+	if (lane->retrying || lane->to_blame)
 		rexp_clip(status->trouble, sizeof(status->trouble), lane->why.message,
 				  strlen(lane->why.message));
 	else

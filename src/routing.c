@@ -104,6 +104,13 @@ ask_for_map(RexpPipeline *p, RexpLink *link, RexpError *error)
 	if (rexp_cluster_refresh(p->cluster, link, MAP_TIMEOUT, error) != REXP_ANSWER_DONE)
 		return false;
 	share_memory(p);
+
+	/* it may tell more of a node than was known when its lane was made */
+	for (int i = 0; i < Min(p->nlanes, p->cluster->nnodes); i++)
+	{
+		if (p->lanes[i] != NULL && !rexp_link_is_open(p->lanes[i]->link))
+			rexp_link_set_address(p->lanes[i]->link, &p->cluster->nodes[i].address);
+	}
 	return true;
 }
 
@@ -197,7 +204,9 @@ rexp_pipeline_reroute(RexpPipeline *p, RexpLane *lane)
 	hand_over(p, lane);
 	if (!rexp_lane_has_rows(lane))
 	{
-		rexp_lane_settled(lane);
+		/* who asks something of it is in trouble until it answers */
+		if (!p->traffic.asking)
+			rexp_lane_settled(lane);
 		lane->flow = lane->link != NULL && rexp_link_is_open(lane->link) ?
 			REXP_FLOW_OPEN : REXP_FLOW_IDLE;
 	}

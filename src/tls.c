@@ -145,6 +145,8 @@ keep_reason(RexpTls *tls, int system_error)
 				 X509_verify_cert_error_string(verdict));
 		tls->hint = hint_for_certificate(verdict);
 		tls->refused = true;
+		tls->other_name = verdict == X509_V_ERR_HOSTNAME_MISMATCH ||
+			verdict == X509_V_ERR_IP_ADDRESS_MISMATCH;
 		return;
 	}
 #ifdef SSL_R_UNEXPECTED_EOF_WHILE_READING

@@ -35,7 +35,8 @@ typedef struct RexpTls
 	redisContext *context;		/* owns ssl; NULL: no TLS on this connection */
 	struct ssl_st *ssl;
 	bool		unsent;			/* hiredis holds bytes until there is room */
-	bool		refused;		/* TLS has failed, not what carries it */
+	bool		refused;		/* TLS has failed, not what carries it ... */
+	bool		other_name;		/* ... since the certificate has another name */
 	char		reason[REXP_MESSAGE_SIZE];	/* of the last failure */
 	const char *hint;			/* what to do about it, or NULL */
 } RexpTls;

@@ -7,6 +7,8 @@ use RedisExport::Cluster;
 use RedisExport::Fake;
 use RedisExport::Jobs;
 use RedisExport::Rows;
+use RedisExport::Tls;
+use Time::HiRes qw(sleep time);
 
 my $redis = RedisExport::Redis->new;
 my $node = new_node($redis, conf => "redis_export.notice_interval = 0\nmax_worker_processes = 20\n");
@@ -410,6 +412,89 @@ subtest 'who is not let in is told so' => sub {
 			$fake->stop;
 		}
 	}
+};
+
+# ---- Names and addresses of a cluster's nodes ------------------------------------------------------------------------
+
+# The error of an export, its SQLSTATE and hint, the seconds it took, and what the view says of nodes and job then.
+sub failed_export
+{
+	my ($name, %arguments) = @_;
+	my $begun = time;
+	my $error = error_of(hash_sql('SELECT i AS id, i AS v FROM generate_series(1, 100) AS i', 'k:#{id}', server => "'$name'", retry_timeout => q{'30 s'}, %arguments));
+	return ($error, time - $begun, $node->safe_psql('postgres', 'SELECT state, last_error FROM redis_export_nodes WHERE job = ' . last_job($node)));
+}
+
+subtest 'a TLS cluster whose certificates have only a name' => sub {
+	plan(skip_all => 'there is no TLS in this build') unless $ENV{REDIS_EXPORT_TLS};
+	my $secure = RedisExport::Cluster->new(tls => 'only_name');
+	my %tls = (host => 'localhost', tls => 'true', tls_ca_file => tls_file('ca.crt'));
+	my $name = server($secure, %tls);
+	my $export = sub { my ($server) = @_; return error_of(hash_sql('SELECT i AS id, i AS v FROM generate_series(1, 100) AS i', 'k:#{id}', server => "'$server'", retry_timeout => q{'5 s'})) };
+	my $mismatch = qr/certificate verify failed: IP address mismatch/i;
+
+	my ($error, $seconds, $nodes) = failed_export($name);
+	like($error, qr/^ERROR:  08001: could not connect to Redis server "$name" at "127\.0\.0\.1", port \d+ with TLS: $mismatch\nHINT:  The cluster tells this address of its node\. .*cluster-announce-hostname.*"tls_server_name"/m, 'it fails, and says what is to be done');
+	cmp_ok($seconds, '<', 20, 'at once');
+	like($nodes, qr/^closed\|could not connect .*$mismatch/m, 'the view of nodes says it, too');
+	my $id = begin_job($node, hash_sql('SELECT i AS id FROM generate_series(1, 100) AS i', 'k:#{id}', server => "'$name'", retry_timeout => q{'30 s'}));
+	poll_until($node, "SELECT finished_at IS NOT NULL FROM redis_export_progress WHERE job = $id");
+	like(job($node, $id)->{last_error}, $mismatch, 'so does the job, of which nobody waits for');
+	like(error_of("SELECT redis_scan('$name')"), qr/^ERROR:  08001: .*$mismatch\nHINT:  The cluster tells this address/, 'and a scan');
+	is($export->(server($secure, %tls, tls_server_name => 'localhost')), '', 'with the option it is done');
+	is($secure->dbsize, 100, 'all rows are there');
+	$secure->flush;
+
+	# the certificate has its name, but no longer its address
+	$secure->raw($_)->command('CONFIG', 'SET', 'cluster-announce-hostname', 'localhost') for $secure->nodes;
+	wait_for('all know the names', sub { !grep { my @lines = split /\n/, $secure->raw($_)->command('CLUSTER', 'NODES'); @lines != grep { /,localhost / } @lines } $secure->nodes });
+	is($export->($name), '', 'where the cluster tells names, they are taken');
+	is($secure->dbsize, 100, 'all rows are there');
+	is($node->safe_psql('postgres', "SELECT count(*) FROM redis_scan('$name', 'k:*')"), 100, 'a scan');
+	is(error_of(join '; ', map { "SELECT redis_command('$name', 'HGETALL', 'k:$_')" } 1 .. 20), '', 'commands that are sent on');
+
+	# a certificate with the address, and not the name that is told
+	$secure->raw($_)->command('CONFIG', 'SET', 'cluster-announce-hostname', 'unknown.example.com') for $secure->nodes;
+	wait_for('all know the names', sub { !grep { my @lines = split /\n/, $secure->raw($_)->command('CLUSTER', 'NODES'); @lines != grep { /,unknown\.example\.com / } @lines } $secure->nodes });
+	($error, $seconds, $nodes) = failed_export($name);
+	like($error, qr/$mismatch\nHINT:  The certificate has neither name that the cluster tells of this node, "127\.0\.0\.1" and "unknown\.example\.com"/, 'neither fits');
+	$_->present('server') for $secure->nodes;
+	is($export->($name), '', 'the address fits');
+
+	$_->stop for $secure->nodes;
+};
+
+subtest 'a cluster behind other addresses' => sub {
+	my $nat = RedisExport::Cluster->new;
+	my ($first, $second, $third) = $nat->nodes;
+	my $name = server($nat);
+	my $port = PostgreSQL::Test::Cluster::get_free_port();
+	$nat->raw($second)->command('CONFIG', 'SET', 'cluster-announce-port', $port);
+	wait_for('it is told', sub { $nat->raw($first)->command('CLUSTER', 'NODES') =~ /:$port@/ });
+	my ($error, $seconds, $nodes) = failed_export($name, retry_timeout => q{'1 s'});
+	like($error, qr/^ERROR:  08001: gave up after .*could not connect to Redis server "$name" at "127\.0\.0\.1", port $port: Connection refused\nHINT:  The nodes of the cluster tell this address\. .*cluster-announce-ip/, 'the hint is about what the nodes tell');
+	unlike($nodes, qr/^retrying/m, 'no node is shown as if it were tried again');
+	like($nodes, qr/^closed\|.*could not connect .*port $port: Connection refused/m, 'and the one that was not reached has its error');
+
+	# while it is tried, with nobody to wait, and before there is any row
+	for my $what ([ 'rows', 'SELECT i AS id FROM generate_series(1, 100) AS i', {} ], [ 'no rows yet', 'SELECT 1 AS id', { changed_only => 'true' } ])
+	{
+		my ($tag) = $what->[0] eq 'rows' ? '' : (grep { slot_of("redis_export:seed:$_:*") >= 5461 && slot_of("redis_export:seed:$_:*") <= 10922 } map { "t$_" } 1 .. 100)[0] . ':';
+		my $id = begin_job($node, hash_sql($what->[1], ($tag || 'k:') . '#{id}', server => "'$name'", %{ $what->[2] }));
+		until_state($node, $id, 'retrying');
+		poll_until($node, "SELECT count(*) = 1 FROM redis_export_nodes WHERE job = $id AND port = $port AND state = 'retrying' AND last_error LIKE '%Connection refused%'", 20);
+		my %seen;
+		for (1 .. 20)
+		{
+			$seen{$_}++ for $node->safe_psql('postgres', "SELECT state, last_error IS NOT NULL FROM redis_export_nodes WHERE job = $id AND port = $port");
+			sleep 0.1;
+		}
+		is(join(' ', sort keys %seen), 'retrying|t', "$what->[0]: all the time the view says what is wrong with the node");
+		$node->safe_psql('postgres', "SELECT redis_export_cancel($id)");
+		poll_until($node, "SELECT finished_at IS NOT NULL FROM redis_export_progress WHERE job = $id");
+		is($node->safe_psql('postgres', "SELECT count(*) FROM redis_export_nodes WHERE job = $id AND state <> 'closed'"), 0, 'and not when it has ended');
+	}
+	$_->stop for $nat->nodes;
 };
 
 # ---- What breaks a connection ----------------------------------------------------------------------------------------

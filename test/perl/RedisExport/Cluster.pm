@@ -2,6 +2,7 @@
 #
 #   my $cluster = RedisExport::Cluster->new;                     # three masters; Debian's 7.0, without modules
 #   my $cluster = RedisExport::Cluster->new(replicas => 1, timeout => 1000, modules => 1, conf => { appendonly => 'yes' });
+#   my $cluster = RedisExport::Cluster->new(tls => 'only_name');     # among themselves and to others TLS (RedisExport::Tls), with this certificate
 #   my $node = new_node($cluster);                               # ->host, ->port, ->cli are those of the first node
 #
 #   $cluster->nodes, ->running                 all of them, the first masters first; those that are not stopped
@@ -45,6 +46,7 @@ use PostgreSQL::Test::Cluster;
 use RedisExport::Raw;
 use RedisExport::Redis;
 use RedisExport::Test;
+use RedisExport::Tls;
 
 our @EXPORT = qw(slot_of hash_sql command_sql begin_job done_ok nodes_of nodes_add_up_ok errors wait_for);
 
@@ -88,9 +90,12 @@ sub cli     { my ($self, @command) = @_; return $self->{nodes}[0]->cli(@command)
 sub _start
 {
 	my ($self) = @_;
-	return RedisExport::Redis->new(
+	my $class = $self->{tls} ? 'RedisExport::Tls' : 'RedisExport::Redis';
+	return $class->new(
 		modules => $self->{modules},
+		($self->{tls} ? (server => $self->{tls}) : ()),
 		conf => {
+			($self->{tls} ? ('tls-cluster' => 'yes', 'tls-replication' => 'yes') : ()),
 			'cluster-enabled' => 'yes',
 			'cluster-port' => PostgreSQL::Test::Cluster::get_free_port(),
 			'cluster-node-timeout' => $self->{timeout},
@@ -204,7 +209,7 @@ sub _known
 sub _by_port
 {
 	my ($self, $port) = @_;
-	my ($node) = grep { $_->port == $port } $self->nodes;
+	my ($node) = grep { $_->port == $port || ($_->can('plain_port') && $_->plain_port == $port) } $self->nodes;
 	return $node;
 }
 
@@ -236,7 +241,7 @@ sub holder { my ($self, $key) = @_; return $self->owner(slot_of($key)) }
 sub slots_of
 {
 	my ($self, $node) = @_;
-	return map { $_->{port} == $node->port ? @{ $_->{slots} } : () } $self->_known;
+	return map { $self->_by_port($_->{port}) == $node ? @{ $_->{slots} } : () } $self->_known;
 }
 
 sub tags

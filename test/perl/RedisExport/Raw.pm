@@ -14,7 +14,8 @@ use RedisExport::Fake ();
 sub new
 {
 	my ($class, $redis) = @_;
-	my $socket = IO::Socket::INET->new(PeerAddr => $redis->host, PeerPort => $redis->port, Timeout => 10)
+	my $port = $redis->can('plain_port') ? $redis->plain_port : $redis->port;
+	my $socket = IO::Socket::INET->new(PeerAddr => $redis->host, PeerPort => $port, Timeout => 10)
 		or die "no connection to Redis: $!";
 	binmode $socket;
 	return bless { socket => $socket }, $class;

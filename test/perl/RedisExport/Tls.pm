@@ -11,7 +11,7 @@
 # tls_file('NAME.crt') and tls_file('NAME.key') are
 #   ca          the authority that has signed all that follow
 #   server      for localhost, redis.example.com and 127.0.0.1; with expired, other_name (and other address), stranger (by another
-#               authority, which is stranger_ca) and wildcard (*.example.com, and no address)
+#               authority, which is stranger_ca), wildcard (*.example.com, and no address) and only_name (localhost, and no address)
 #   client      of a client; client_expired and client_stranger; client_locked.key has a passphrase, and is of client.crt
 package RedisExport::Tls;
 
@@ -31,6 +31,7 @@ my %certificates = (
 	server => { names => $good_names },
 	expired => { names => $good_names, days => -1 },
 	other_name => { names => 'DNS:other.example.com,IP:127.0.0.2' },
+	only_name => { names => 'DNS:localhost' },
 	wildcard => { names => 'DNS:*.example.com' },
 	stranger => { names => $good_names, by => 'stranger_ca' },
 	client => {},
