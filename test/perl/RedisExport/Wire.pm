@@ -17,13 +17,13 @@ sub _pass
 {
 	my ($self, $pair, $from) = @_;
 	return $self->SUPER::_pass($pair, $from) if $from != $pair->{client};
-	if (!$pair->{kept})
+	if (!$pair->{record})
 	{
 		my $path = sprintf '%s/sent.%06d', $self->{dir}, ++$self->{count};
-		open $pair->{kept}, '>:raw', $path or die "$path: $!";
+		open $pair->{record}, '>:raw', $path or die "$path: $!";
 	}
 	sysread($from, my $bytes, 1 << 20) or return 0;
-	return RedisExport::Fake::write_all($pair->{kept}, $bytes) && RedisExport::Fake::write_all($pair->{redis}, $bytes);
+	return RedisExport::Fake::write_all($pair->{record}, $bytes) && RedisExport::Fake::write_all($pair->{redis}, $bytes);
 }
 
 sub commands
