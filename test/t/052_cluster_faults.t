@@ -306,6 +306,20 @@ subtest 'nodes that send from one to the other' => sub {
 	}
 };
 
+# Handed over to another node, a row is still one that must not be repeated, and its answer still says whether it was written.
+subtest 'what is known of a row goes with it' => sub {
+	my $query = "SELECT i AS id, CASE WHEN i = 1 THEN 'NX' ELSE 'KEEPTTL' END AS o FROM generate_series(1, 2) AS i";
+	my @command = ($query, [ 'SET', 'k', '#{id}', '#{o}' ], retry_timeout => q{'3 s'});
+	my $ask = sub { return "-ASK 1 $_[0]{address}[1]" };
+	my ($server, @fakes) = fakes('127.0.0.1', $ask, sub { return $_[-1] eq 'NX' ? '$-1' : '+OK' });
+	like(sql_error($node, command_sql(@command, @$server)), qr/ERROR:  row 1 with key "k" failed: Redis answered nil: the command has NX, and the key exists/,
+		'nil is told as what it was before');
+	($server, @fakes) = fakes('127.0.0.1', $ask, sub { return CLOSE });
+	like(sql_error($node, command_sql(@command, @$server)), qr/Of some rows it is not known whether Redis has carried out their command/,
+		'a lost answer is not asked for again');
+	is(scalar(() = grep { $_->{words}[-1] eq 'NX' } $fakes[1]->commands('SET')), 1, 'it was sent once');
+};
+
 # Each says something odd once, and is sensible then.
 subtest 'nodes without a name' => sub {
 	my %once = (
