@@ -70,7 +70,11 @@ OBJS = \
 PGFILEDESC = "redis_export - exports the rows of a query to Redis"
 
 EXTENSION = redis_export
-DATA = redis_export--1.0.sql
+# The version stands in the control file and nowhere else in what is built; test/t/080_package.t checks the packages against it.
+EXTVERSION := $(shell sed -n "s/^default_version = '\(.*\)'$$/\1/p" redis_export.control)
+DATA = redis_export--$(EXTVERSION).sql $(wildcard redis_export--*--*.sql)
+DOCS = README.md CHANGELOG.md SECURITY.md LICENSE
+PAGES = $(wildcard docs/*.md)
 
 REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command scan verify changed prune watermark privileges
 
@@ -98,7 +102,7 @@ HIREDIS_CFLAGS := $(if $(hiredis_archive),-I$(HIREDIS_DIR)) $(shell $(PKG_CONFIG
 HIREDIS_LIBS := $(hiredis_archive) $(shell $(PKG_CONFIG) --libs $(hiredis_packages) 2>/dev/null || echo -lhiredis)
 endif
 
-PG_CPPFLAGS = $(HIREDIS_CFLAGS) $(if $(HIREDIS_TLS),-DREXP_HIREDIS_TLS)
+PG_CPPFLAGS = $(HIREDIS_CFLAGS) $(if $(HIREDIS_TLS),-DREXP_HIREDIS_TLS) -DREXP_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter
 SHLIB_LINK = $(HIREDIS_LIBS)
 # its folder goes before PostgreSQL's, where another hiredis may be
@@ -113,6 +117,18 @@ ifeq ($(shell echo 'int main(void){return 0;}' | $(CC) -Werror -Wmissing-variabl
 override CFLAGS := $(filter-out -Wmissing-variable-declarations,$(CFLAGS))
 endif
 $(OBJS): $(wildcard src/*.h) $(hiredis_archive)
+src/redis_export.o: redis_export.control
+
+# The documentation gets a folder of its own, since a README.md is not the only one, and PAGES one in it, as the links have it.
+docmoduledir := redis_export
+.PHONY: install-pages uninstall-pages
+install: install-pages
+install-pages: installdirs
+	$(MKDIR_P) '$(DESTDIR)$(docdir)/$(docmoduledir)/docs'
+	$(INSTALL_DATA) $(PAGES) '$(DESTDIR)$(docdir)/$(docmoduledir)/docs/'
+uninstall: uninstall-pages
+uninstall-pages:
+	rm -rf '$(DESTDIR)$(docdir)/$(docmoduledir)/docs'
 endif
 
 -include test/targets.mk

@@ -25,7 +25,7 @@
 #include "verify.h"
 
 #ifdef PG_MODULE_MAGIC_EXT
-PG_MODULE_MAGIC_EXT(.name = "redis_export",.version = "1.0");
+PG_MODULE_MAGIC_EXT(.name = "redis_export",.version = REXP_VERSION);
 #else
 PG_MODULE_MAGIC;
 #endif

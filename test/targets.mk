@@ -6,10 +6,11 @@
 #   make soak [SECONDS=600] [SEED=n]   exports under random faults
 #   make test-memory [WHAT=…]     tests under valgrind and a sanitizer
 #   make demo [DOCUMENTS=100000]
+#   make dist                     the zip that PGXN takes, of the last commit, without what .gitattributes leaves out
 #   make print-REGRESS            a variable's value, for test/run
 
 .DEFAULT_GOAL := all
-.PHONY: deps test test-memory soak demo
+.PHONY: deps test test-memory soak demo dist
 
 deps:
 	@test/deps
@@ -25,6 +26,11 @@ test-memory:
 
 demo:
 	@demo/run $(DOCUMENTS)
+
+# PGXN wants three numbers
+DISTVERSION = $(shell echo $(EXTVERSION).0.0 | cut -d. -f1-3)
+dist:
+	git archive --format=zip --prefix=redis_export-$(DISTVERSION)/ --output=redis_export-$(DISTVERSION).zip HEAD
 
 print-%:
 	@echo '$($*)'

@@ -7,7 +7,7 @@
 #   build_extension PG_CONFIG      a private copy of that PostgreSQL in $tmp, with this extension built and installed into it:
 #                                  the installed PostgreSQL stays as it is. Sets $bindir, the copy's programs, puts it in PATH;
 #                                  exports REDIS_EXPORT_HIREDIS, the version that the extension was built with, and
-#                                  REDIS_EXPORT_TLS, which is not empty if it has TLS
+#                                  REDIS_EXPORT_TLS, which is not empty if it has TLS, and REDIS_EXPORT_PG_CONFIG, the installed one
 #   start_postgres [SETTING…]      on a Unix socket in $tmp; exports PGHOST and the like, so that `as_user psql` meets it
 #   start_redis [SETTING…]         with JSON and search, on 127.0.0.1; exports REDIS_PORT; also on the socket
 #                                  $tmp/redis/redis.sock; sets $redis_pid. With redis_kind=tls it is Debian's, which has TLS (but
@@ -79,7 +79,7 @@ build_extension() {
   # or other files begin it anew. Others who build there meanwhile wait.
   build=$tmp/build
   [ ! -w "$project/.deps" ] || build=$project/.deps/build-$(cut -d' ' -f2 <<< "$pg_version")
-  files=$(cd "$project" && find . -maxdepth 1 -type f && find src test/targets.mk -type f)
+  files=$(cd "$project" && find . -maxdepth 1 -type f && find src docs test/targets.mk -type f)
   files=$(grep -vE '\.(o|bc|so|a)$|^\./\.' <<< "$files")
   local lock
   exec {lock}>"$build.lock"
@@ -112,6 +112,7 @@ $(make -s -C "$project" print-HIREDIS_CFLAGS print-HIREDIS_LIBS print-HIREDIS_TL
   REDIS_EXPORT_HIREDIS=$(gcc -E -P "${flags[@]}" - <<< $'#include <hiredis.h>\nHIREDIS_MAJOR.HIREDIS_MINOR.HIREDIS_PATCH' | tail -n 1 | tr -d ' ')
   export REDIS_EXPORT_TLS REDIS_EXPORT_HIREDIS
   exec {lock}>&-
+  export REDIS_EXPORT_PG_CONFIG=$pg_config
   bindir=$root$bindir
   export PATH=$bindir:$PATH
 }
