@@ -597,16 +597,16 @@ read_mapping(RexpLinkOptions *options)
 }
 
 /*
- * rexp_renew_options
- *	  Bring what options have from the user mapping up to date, for connections of
- *	  a worker, which may be made long after it has begun.
+ * renew_options
+ *	  Bring what options have from the user mapping up to date, for a connection that
+ *	  may be made long after they were read.
  *
- * In the transaction of the query, whose snapshot does not count for the catalogs,
- * or else in one for this, within the fence since the query may have run before.
- * Serves interrupts.
+ * In the transaction that there is, whose snapshot does not count for the catalogs;
+ * in a worker outside of its query's, in one for this, within the fence since the query
+ * may have run before.  Serves interrupts.
  */
-void
-rexp_renew_options(RexpLinkOptions *options)
+static void
+renew_options(RexpLinkOptions *options)
 {
 	MemoryContext old = CurrentMemoryContext;
 	bool		alone = !IsTransactionState();
@@ -652,6 +652,7 @@ rexp_link_options(const char *name, Oid user, Oid *mapping)
 	result->server = pstrdup(name);
 	result->serverid = serverid;
 	result->user = user;
+	result->renew = renew_options;
 	result->host = "127.0.0.1";
 	result->port = 6379;
 	result->connect_timeout = 10 * 1000;

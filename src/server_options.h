@@ -12,7 +12,6 @@
 
 extern void rexp_validate_options(List *options, Oid catalog);
 extern Oid	rexp_find_server(const char *name, Oid user);
-extern void rexp_renew_options(RexpLinkOptions *options);
 extern RexpLinkOptions *rexp_link_options(const char *name, Oid user,
 										  Oid *mapping);
 

@@ -190,7 +190,6 @@ prepare_session(Worker *worker)
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	worker->link_options = rexp_link_options(worker->job.server,
 											 worker->session.current_user, NULL);
-	worker->link_options->renew = rexp_renew_options;
 	worker->watermark = rexp_watermark_create(worker->number, &worker->job,
 											  &worker->session);
 	worker->shown = rexp_source_shown(worker->job.query, worker->session.current_user);

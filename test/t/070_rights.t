@@ -99,6 +99,16 @@ subtest 'nothing gets out of the fence' => sub {
 		like(error_in($session, call($function, 'SELECT id, changed, declares() AS v FROM items', 'loot:#{id}', %arguments)),
 			qr/ERROR:  42501: cannot create a cursor WITH HOLD within security-restricted operation/, "$name says why");
 	}
+	$session->query(q{
+		SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET parallel_leader_participation = off;
+		ALTER FUNCTION evil() PARALLEL SAFE; ALTER FUNCTION declares() PARALLEL SAFE; ALTER FUNCTION tries() PARALLEL SAFE});
+	for my $name (sort keys %calls)
+	{
+		my ($function, %arguments) = @{ $calls{$name} };
+		$session->send(call($function, "SELECT id, changed, $_ AS v FROM items", 'loot:#{id}', %arguments))->wait for qw(evil() tries());
+		no_loot("$name in parallel workers");
+	}
+	$session->query('RESET ALL; SET ROLE low; ALTER FUNCTION evil() PARALLEL UNSAFE');
 	is($session->query('SELECT evil()'), '1', 'what it would have done otherwise, ');
 	is(slurp_file($loot), "the secret\n", 'which works');
 	unlink $loot;
@@ -499,6 +509,34 @@ subtest 'a new password is used at the next connection' => sub {
 		$node->safe_psql('postgres', q{DROP USER MAPPING IF EXISTS FOR CURRENT_USER SERVER locked;
 			CREATE USER MAPPING FOR CURRENT_USER SERVER locked OPTIONS (username 'app', password 'first')});
 	}
+};
+
+# One statement that goes on and on, in which PostgreSQL may never look for what others have changed.
+subtest 'the same for a session that keeps its connection' => sub {
+	my $locked = RedisExport::Redis->new(conf => { requirepass => 'admin', user => 'app on >first ~* &* +@all' });
+	add_server($node, $locked, name => 'kept');
+	my $session = session($node);
+	$session->query(q{
+		CREATE USER MAPPING FOR CURRENT_USER SERVER kept OPTIONS (username 'app', password 'first');
+		CREATE FUNCTION counts(until int) RETURNS int LANGUAGE plpgsql AS $$
+			DECLARE n int := 0;
+			BEGIN
+				WHILE n < until LOOP
+					n := redis_command('kept', 'INCR', 'counter')::int;
+					PERFORM pg_sleep(0.01);
+				END LOOP;
+				RETURN n;
+			END $$});
+	$session->send('SELECT counts(1000000)');
+	wait_for('it counts', sub { return ($locked->cli('GET', 'counter') || 0) > 10 }, 30);
+	$locked->cli('ACL', 'SETUSER', 'app', 'resetpass', '>second');
+	$node->safe_psql('postgres', q{ALTER USER MAPPING FOR CURRENT_USER SERVER kept OPTIONS (SET password 'second')});
+	$locked->cli('CLIENT', 'KILL', 'USER', 'app');
+	my $so_far = $locked->cli('GET', 'counter');
+	wait_for('it counts on', sub { return !$session->busy || $locked->cli('GET', 'counter') > $so_far + 10 }, 30);
+	$locked->cli('SET', 'counter', 1000000);
+	my ($out, $err) = $session->wait;
+	is("$out$err", 1000001, 'it goes on with the new password');
 };
 
 subtest 'the same for each node of a cluster, and for sentinels' => sub {
