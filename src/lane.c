@@ -257,8 +257,11 @@ begin_backoff(RexpLane *lane)
 {
 	lane->moved = false;
 	lane->delay = lane->delay == 0 ? BACKOFF_FIRST : Min(lane->delay * 2, BACKOFF_MOST);
-	lane->resume_at = GetCurrentTimestamp() +
-		(int64) Max(lane->delay, lane->pause ? REXP_UNKNOWN_PAUSE : 0) * 1000;
+	lane->resume_at = GetCurrentTimestamp() + (int64) lane->delay * 1000;
+
+	/* one that is sent again for an answer that no rule knows shall be, in any case */
+	if (lane->pause)
+		lane->resume_at += Min(REXP_UNKNOWN_PAUSE, lane->traffic->options.retry_timeout / 2) * 1000;
 	lane->pause = false;
 	lane->flow = REXP_FLOW_BACKOFF;
 	publish_retrying(lane, true);

@@ -78,6 +78,10 @@ subtest 'one row with an error of its own' => sub {
 	my @at = map { $_->{at} } grep { $_->{words}[1] eq 'k:700' } $fake->commands('JSON.SET');
 	cmp_ok($at[1] - $at[0], '>=', 1.4, 'when a short outage would have been over');
 
+	($fake, $server) = fake(sub { return $_[3] eq 'k:7' ? '-MOD no such color' : '+OK' });
+	$session->send(rows(20, server => $server, on_error => q{'ignore'}, retry_timeout => q{'1 s'}))->wait;
+	job_ended($node, 'done', rows_written => 19, rows_failed => 1);
+
 	my ($small, $small_server) = fake(sub { return '-MOD no such color' });
 	like(sql_error($node, rows(1, server => $small_server)), qr/^ERROR:  row 1 with key "k:1" failed: Redis answered: MOD no such color$/m, 'one row all by itself');
 	job_ended($node, 'failed', rows_failed => 1);
