@@ -31,12 +31,16 @@
 #include "link.h"
 #include "miscadmin.h"
 #include "portability/instr_time.h"
+#include "postmaster/postmaster.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /* Read at most so much at a time. */
 #define RECEIVE_SIZE (64 * 1024)
+
+/* Where PostgreSQL usually listens, besides where this one does. */
+#define POSTGRES_PORT 5432
 
 /* The positions in the wait event set. */
 #define EVENT_SOCKET 2
@@ -51,6 +55,7 @@ struct RexpLink
 	uint64		connection;		/* which one, of all that this process had */
 	RexpTls		tls;
 	bool		heard;			/* has anything come in on this connection? */
+	char		first[8];		/* the first bytes of that, then zeros */
 	WaitEventSet *events;
 	uint32		watched;		/* what the set waits for on the socket */
 	RexpReply	reply;
@@ -402,6 +407,8 @@ rexp_link_receive(RexpLink *link, RexpError *error)
 		lost(link, error, reason);
 	else if (n > 0)
 	{
+		if (!link->heard)
+			memcpy(link->first, link->input, Min((size_t) n, sizeof(link->first)));
 		link->heard = true;
 		if (redisReaderFeed(link->context->reader, link->input, n) == REDIS_OK)
 			return n;
@@ -409,6 +416,36 @@ rexp_link_receive(RexpLink *link, RexpError *error)
 		return -1;
 	}
 	return n;
+}
+
+/* What listens there is not Redis, by its first bytes: what may it be? */
+static const char *
+hint_at_stranger(const RexpLink *link)
+{
+	const char *first = link->first;
+
+	if (strncmp(first, "HTTP/", 5) == 0 || first[0] == '<')
+		return "A web server answers there. See host and port of the foreign server.";
+	/* an error, and its length in four bytes */
+	if (first[0] == 'E' && first[1] == '\0')
+		return "PostgreSQL, or a pooler of its connections, answers there. See host and port of the foreign server.";
+	/* an alert, and the version */
+	if (first[0] == 0x15 && first[1] == 0x03 && !link->options.tls.enabled)
+		return "If Redis speaks TLS there, set the option \"tls\" to true.";
+	return link->options.tls.enabled ? "Is it Redis that listens there?" :
+		"Is it Redis that listens there, without TLS?";
+}
+
+/* And if it hangs up at our first word, and says nothing? */
+static void
+hint_at_silence(const RexpLink *link, RexpError *error)
+{
+	if (!rexp_address_is_socket(&link->address) &&
+		(link->address.port == POSTGRES_PORT || link->address.port == PostPortNumber))
+		rexp_error_hint(error, "Port %d may be that of PostgreSQL, which hangs up on others. See host and port of the foreign server. If Redis speaks TLS there, set the option \"tls\" to true.",
+						link->address.port);
+	else
+		rexp_error_hint(error, "If Redis speaks TLS there, set the option \"tls\" to true. If something else listens there, see host and port of the foreign server.");
 }
 
 /* The next reply as hiredis' functions made it; see rexp_link_next_reply(). */
@@ -423,9 +460,7 @@ next_object(RexpLink *link, void **object, RexpError *error)
 					   "Redis server \"%s\" at %s sent what is no reply of Redis: %s",
 					   link->options.server, address_text(link),
 					   link->context->reader->errstr);
-		rexp_error_hint(error, link->options.tls.enabled ?
-						"Is it Redis that listens there?" :
-						"Is it Redis that listens there, without TLS?");
+		rexp_error_hint(error, "%s", hint_at_stranger(link));
 		return -1;
 	}
 	return *object != NULL;
@@ -1137,6 +1172,7 @@ rexp_link_connect(RexpLink *link, RexpError *error)
 	if (with_tls && !rexp_tls_supported(error))
 		return REXP_ANSWER_FATAL;
 	link->heard = false;
+	memset(link->first, 0, sizeof(link->first));
 	link->tls.refused = link->tls.other_name = false;
 	answer = open_host(link, error);
 	if (answer == REXP_ANSWER_DONE && with_tls)
@@ -1158,7 +1194,7 @@ rexp_link_connect(RexpLink *link, RexpError *error)
 			rexp_error_prefix(error, "could not log in to Redis server \"%s\" at %s: ",
 							  link->options.server, address_text(link));
 			if (!with_tls && !link->heard && answer == REXP_ANSWER_RECONNECT)
-				rexp_error_hint(error, "If Redis speaks TLS there, set the option \"tls\" to true.");
+				hint_at_silence(link, error);
 		}
 	}
 	rexp_link_close(link);

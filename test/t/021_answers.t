@@ -327,7 +327,7 @@ subtest 'what is no Redis' => sub {
 	my $http = RedisExport::Fake->new(rubbish => "HTTP/1.1 400 Bad Request\r\n\r\n");
 	add_server($node, $http, name => 'http');
 	my $error = failed_export(20, server => q{'http'});
-	like($error, qr/^ERROR:  08P01: could not log in to Redis server "http" at .*: Redis server "http" .* sent what is no reply of Redis: .*HINT:  Is it Redis that listens there, without TLS\?/ms,
+	like($error, qr/^ERROR:  08P01: could not log in to Redis server "http" at .*: Redis server "http" .* sent what is no reply of Redis: .*HINT:  A web server answers there\./ms,
 		'an error at once');
 	job_ended($node, 'failed', rows_read => 0);
 

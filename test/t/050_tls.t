@@ -200,7 +200,7 @@ subtest 'TLS to where there is none, and the reverse' => sub {
 
 	# an alert of TLS, which is what some servers say
 	my $alert = RedisExport::Fake->new(rubbish => "\x15\x03\x01\x00\x02\x02\x46");
-	like(error_of(server($alert, tls => undef, tls_ca_file => undef)), qr/sent what is no reply of Redis: .*HINT:  Is it Redis that listens there, without TLS\?/s,
+	like(error_of(server($alert, tls => undef, tls_ca_file => undef)), qr/sent what is no reply of Redis: .*HINT:  If Redis speaks TLS there, set the option "tls" to true\./s,
 		'plain to what answers in TLS');
 };
 

@@ -497,6 +497,40 @@ subtest 'a cluster behind other addresses' => sub {
 	$_->stop for $nat->nodes;
 };
 
+# ---- Something else listens there ------------------------------------------------------------------------------------
+
+subtest 'what is not Redis' => sub {
+	my %answers = (
+		'a web server' => [ "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", qr/A web server answers there\. See host and port of the foreign server\./ ],
+		'a web server of another kind' => [ "<html>\r\n<head><title>400 Bad Request</title></head>", qr/A web server answers there\./ ],
+		'a pooler of PostgreSQL' => [ "E\0\0\0\x2fSFATAL\0C08P01\0Minvalid startup packet\0\0", qr/PostgreSQL, or a pooler of its connections, answers there\./ ],
+		'TLS' => [ "\x15\x03\x03\0\x02\x02\x46", qr/If Redis speaks TLS there, set the option "tls" to true\./ ],
+		'something else' => [ "SSH-2.0-OpenSSH_9.2p1\r\n", qr/Is it Redis that listens there, without TLS\?/ ],
+	);
+	for my $what (sort keys %answers)
+	{
+		my ($bytes, $hint) = @{ $answers{$what} };
+		my $fake = RedisExport::Fake->new(rubbish => $bytes);
+		my $name = server($fake);
+		like(error_of("SELECT redis_command('$name', 'PING')"), qr/^ERROR:  08P01: .*sent what is no reply of Redis: .*\nHINT:  $hint/, "$what: a command");
+		like(error_of(rows(3, server => "'$name'")), qr/^ERROR:  08P01: .*sent what is no reply of Redis: .*\nHINT:  $hint/, 'an export');
+		$fake->stop;
+	}
+};
+
+# It says nothing, and hangs up.
+subtest 'PostgreSQL itself' => sub {
+	my $real = PostgreSQL::Test::Cluster->new('listening');
+	$real->init;
+	$real->append_conf('postgresql.conf', q{listen_addresses = '127.0.0.1'});
+	$real->start;
+	$real->safe_psql('postgres', 'CREATE EXTENSION redis_export; CREATE SERVER self FOREIGN DATA WRAPPER redis_export OPTIONS (port ' . q{'} . $real->port . q{')});
+	like(sql_error($real, q{SELECT redis_command('self', 'PING')}), qr/lost the connection .*\nHINT:  Port \d+ may be that of PostgreSQL, which hangs up on others\. See host and port/, 'at its own port');
+	add_server($node, $real, name => 'elsewhere', host => '127.0.0.1');
+	like(error_of(q{SELECT redis_command('elsewhere', 'PING')}), qr/lost the connection .*\nHINT:  If Redis speaks TLS there, .* If something else listens there, see host and port/, 'at a port that is not known to be one');
+	$real->stop;
+};
+
 # ---- What breaks a connection ----------------------------------------------------------------------------------------
 
 subtest 'a row that is more than maxmemory-clients' => sub {
