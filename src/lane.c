@@ -22,9 +22,11 @@
  *				come								-> CLOSED
  *	   CLOSED	nothing more happens
  *
- * After DRAIN, and after a loss of the connection, everything is sent again
- * from the first row that is not settled, later rows that were acknowledged
- * included: if one of them has the same key, its value must win.
+ * After a loss of the connection, everything is sent again from the first row that is
+ * not settled, later rows that were acknowledged included: if one of them has the same
+ * key, its value must win.  After DRAIN, while the connection is kept, the same is done
+ * from the first row that was refused; what was written before it stays so, and only
+ * what is to follow (say, whether the replicas have it) is asked for again.
  *
  * What each answer means for its row is said in judge.c.  Nothing here knows SQL, or
  * what the commands are, or other lanes.
@@ -339,7 +341,7 @@ connection_lost(RexpLane *lane, const RexpError *why, bool cut)
 		give_up_doubtful(lane, why);
 		return;
 	}
-	rexp_window_rewind(&lane->window);
+	rexp_window_rewind(&lane->window, false);
 	if (lane->flow == REXP_FLOW_STOP)
 	{
 		lane->flow = REXP_FLOW_CLOSED;
@@ -868,6 +870,15 @@ step_connect(RexpLane *lane)
 	RexpBatch  *batch;
 	RexpRow    *row;
 
+	/*
+	 * Whoever lost the connection: what was written on it is not known to be with the
+	 * replicas, which can only be asked for where it was written.
+	 */
+	if (!first && rexp_window_is_in_doubt(&lane->window))
+	{
+		give_up_doubtful(lane, &lane->why);
+		return;
+	}
 	switch (rexp_connect(lane->link, &error))
 	{
 		case REXP_ANSWER_DONE:
@@ -875,6 +886,7 @@ step_connect(RexpLane *lane)
 			{
 				lane->traffic->ledger.counters.reconnects++;
 				lane->reconnects++;
+				rexp_window_rewind(&lane->window, false);
 			}
 			strlcpy(run_id, lane->run_id, sizeof(run_id));
 			rexp_lane_note_server(lane);
@@ -961,7 +973,7 @@ finish_drain(RexpLane *lane)
 			return;
 		}
 	}
-	rexp_window_rewind(&lane->window);
+	rexp_window_rewind(&lane->window, !lane->reconnect && !lane->moved);
 	if (lane->moved && ++lane->traffic->moves <= MOVES_AT_ONCE)
 		lane->flow = REXP_FLOW_ROUTE;
 	else if (lane->at_once)

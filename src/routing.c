@@ -160,6 +160,30 @@ rexp_pipeline_refresh_map(RexpPipeline *p, RexpLane *first, RexpError *error)
 }
 
 /*
+ * Rows that were written here stay so while the connection is kept; but not if others
+ * of their slot go elsewhere, before which they would come too late if they had to be
+ * written again.
+ */
+static void
+unsettle_leaving(RexpPipeline *p, RexpLane *lane)
+{
+	int			at_batch = 0;
+	int			at_row = 0;
+	RexpBatch  *batch;
+	RexpRow    *row;
+
+	while ((row = rexp_window_next_open(&lane->window, &at_batch, &at_row, &batch)) != NULL)
+	{
+		if (rexp_row_is_answered(row) &&
+			rexp_pipeline_lane_of(p, p->cluster->owner[row->slot]) != lane)
+		{
+			rexp_window_rewind(&lane->window, false);
+			return;
+		}
+	}
+}
+
+/*
  * Hand over the rows of a lane that belong to others; nothing is with Redis.  Those
  * that this node was to take before the slot is its own stay, as long as it may.
  */
@@ -173,6 +197,7 @@ hand_over(RexpPipeline *p, RexpLane *lane)
 	bool		asked_stay = lane->link != NULL && rexp_link_is_open(lane->link) &&
 		!lane->moved;
 
+	unsettle_leaving(p, lane);
 	while ((row = rexp_window_next_homeless(&lane->window, &at_batch, &at_row,
 											&batch)) != NULL)
 	{

@@ -942,8 +942,8 @@ rexp_window_put_first(RexpWindow *window, const RexpPlace *place)
  */
 
 /* Is the row's write answered, and what follows it still to come? */
-static bool
-row_is_answered(const RexpRow *row)
+bool
+rexp_row_is_answered(const RexpRow *row)
 {
 	return row->state == REXP_ROW_WRITTEN || row->state == REXP_ROW_EXPIRING ||
 		row->state == REXP_ROW_UNEXPIRED || row->state == REXP_ROW_UNNOTED ||
@@ -968,7 +968,7 @@ bind_rows(RexpWindow *window)
 		{
 			RexpRow    *row = &batch->rows[j];
 
-			if (!row_is_answered(row) && row->state != REXP_ROW_DONE &&
+			if (!rexp_row_is_answered(row) && row->state != REXP_ROW_DONE &&
 				row->state != REXP_ROW_HANDED_OVER)
 				continue;
 			bound |= !row->repeatable;
@@ -1006,6 +1006,7 @@ rexp_window_is_in_doubt(RexpWindow *window)
 typedef struct SlotSet
 {
 	uint8		bits[16384 / 8];
+	bool		any;
 } SlotSet;
 
 static bool
@@ -1019,9 +1020,9 @@ slot_is_in(const SlotSet *set, int slot)
  * if it is to be sent.
  */
 static void
-rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, SlotSet *again)
+rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, bool kept, SlotSet *again)
 {
-	bool		answered = row_is_answered(row);
+	bool		answered = rexp_row_is_answered(row);
 	bool		settled = row->state == REXP_ROW_DONE || row->state == REXP_ROW_HANDED_OVER;
 
 	if (row->state == REXP_ROW_FAILED ||
@@ -1029,6 +1030,12 @@ rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, SlotSet *again)
 		(settled && (!row->repeatable || row->only_expiry || row->unchanged ||
 					 !slot_is_in(again, row->slot))))
 		return;
+	if (kept && answered && !slot_is_in(again, row->slot))
+	{
+		if (row->state == REXP_ROW_UNEXPIRED)
+			row->state = REXP_ROW_WRITTEN;
+		return;
+	}
 	if (settled)
 	{
 		batch->open++;
@@ -1053,6 +1060,7 @@ rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, SlotSet *again)
 	}
 	row->state = REXP_ROW_WAITING;
 	again->bits[row->slot / 8] |= 1 << row->slot % 8;
+	again->any = true;
 }
 
 /*
@@ -1064,16 +1072,19 @@ rewind_row(RexpWindow *window, RexpBatch *batch, RexpRow *row, SlotSet *again)
  * ASK are sent once more, since they must come after those.  Of rows whose command is
  * not repeatable, and of those before them, only those are sent again that were
  * refused.
+ *
+ * If the connection is kept, and all on it was answered, what was written before the
+ * first row that is to be sent again stays written: only what follows is asked for.
+ *
  * A row of which Redis may know something is in doubt until it is settled.
  */
 void
-rexp_window_rewind(RexpWindow *window)
+rexp_window_rewind(RexpWindow *window, bool kept)
 {
 	SlotSet		again;
 
 	memset(&again, 0, sizeof(again));
 	bind_rows(window);
-	window->rewound = true;
 	window->nflights = 0;
 	window->receive_at = window->receive_part = 0;
 	window->send_flight = window->send_at = 0;
@@ -1084,10 +1095,13 @@ rexp_window_rewind(RexpWindow *window)
 		RexpBatch  *batch = &window->ring[(window->head + i) % RING];
 
 		for (int j = 0; j < batch->nrows; j++)
-			rewind_row(window, batch, &batch->rows[j], &again);
+			rewind_row(window, batch, &batch->rows[j], kept, &again);
 		batch->wait = REXP_WAIT_NONE;
-		queue_next(window, batch);
 	}
+	window->rewound |= !kept || again.any;
+	for (int i = 0; i < window->queued; i++)
+		queue_next(window, &window->ring[(window->head + i) % RING]);
+
 	/* not each row of the first flight is one of those that it is for */
 	rexp_window_advance_receiver(window);
 }

@@ -194,7 +194,8 @@ extern bool rexp_window_is_first_of_key(RexpWindow *window, const RexpBatch *bat
 extern size_t rexp_window_row_size(const RexpBatch *batch, const RexpRow *row);
 extern void rexp_window_put_first(RexpWindow *window, const RexpPlace *place);
 
-extern void rexp_window_rewind(RexpWindow *window);
+extern bool rexp_row_is_answered(const RexpRow *row);
+extern void rexp_window_rewind(RexpWindow *window, bool kept);
 extern bool rexp_window_is_in_doubt(RexpWindow *window);
 extern void rexp_window_drop_unsent(RexpWindow *window);
 extern void rexp_window_reckon(const RexpWindow *window, int64 *in_doubt,
