@@ -487,16 +487,39 @@ rexp_pipeline_index_misfit(RexpPipeline *p, const RexpError *error)
 			 errhidestmt(true)));
 }
 
+/* The index has stood still for so long (ms): the job fails.  Always false. */
+static bool
+give_up_index(RexpPipeline *p, const RexpIndexInfo *info, double milliseconds)
+{
+	RexpError	error;
+	char		shown[128];
+
+	rexp_printable(shown, sizeof(shown), p->index, strlen(p->index));
+	rexp_error_set(&error, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				   "gave up waiting for index \"%s\", which has stood still for %.1f seconds",
+				   shown, milliseconds / 1000);
+	rexp_error_detail(&error, "It has indexed %.1f %% of what Redis holds for it, and has " INT64_FORMAT " documents.",
+					  info->share * 100, info->documents);
+	rexp_error_hint(&error, "The rows are written. See what FT.INFO and Redis' log say of the index; it may go on by itself, and the rows need not be exported again.");
+	rexp_ledger_stop(&p->traffic.ledger, &error);
+	return rexp_pipeline_wind_up(p);
+}
+
 /*
  * rexp_pipeline_wait_index
- *	  Wait until the index has taken everything.  Returns false if the job has
- *	  failed.  Call it when the pipeline is finished.
+ *	  Wait until the index has taken everything, as long as it gets further within
+ *	  retry_timeout.  Returns false if the job has failed.  Call it when the pipeline
+ *	  is finished.
  */
 bool
 rexp_pipeline_wait_index(RexpPipeline *p)
 {
 	RexpIndexInfo info;
+	RexpIndexInfo before;
 	RexpError	refused;
+	bool		first = true;
+	int64		reconnects = 0;
+	TimestampTz since = 0;
 
 	rexp_pipeline_enter(p, REXP_STATE_INDEXING);
 	if (p->misfit.sqlstate != 0)
@@ -504,6 +527,7 @@ rexp_pipeline_wait_index(RexpPipeline *p)
 	while (look_at_index(p, &info, NULL))
 	{
 		int64		more = info.failures - p->index_base;
+		TimestampTz now;
 
 		/* an index that was made anew counts from zero */
 		p->traffic.ledger.counters.index_failures += more >= 0 ? more : info.failures;
@@ -521,6 +545,17 @@ rexp_pipeline_wait_index(RexpPipeline *p)
 		}
 		if (info.complete)
 			return true;
+
+		/* the time that Redis was away is not the index' own */
+		now = GetCurrentTimestamp();
+		if (first || rexp_index_has_moved(&before, &info) ||
+			reconnects != p->traffic.ledger.counters.reconnects)
+			since = now;
+		else if (now - since >= p->traffic.options.retry_timeout * 1000)
+			return give_up_index(p, &info, (double) (now - since) / 1000);
+		first = false;
+		before = info;
+		reconnects = p->traffic.ledger.counters.reconnects;
 		rexp_link_wait(any_lane(p)->link, false, INDEX_INTERVAL);
 	}
 	return false;

@@ -71,12 +71,22 @@ rexp_index_read(const redisReply *reply, RexpIndexInfo *info)
 	const redisReply *errors = find_value(reply, "Index Errors");
 
 	info->failures = (int64) number_of(find_value(reply, "hash_indexing_failures"));
-	info->complete = number_of(find_value(reply, "indexing")) == 0 &&
-		number_of(find_value(reply, "percent_indexed")) >= 1;
+	info->indexing = number_of(find_value(reply, "indexing")) != 0;
+	info->share = number_of(find_value(reply, "percent_indexed"));
+	info->documents = (int64) number_of(find_value(reply, "num_docs"));
+	info->complete = !info->indexing && info->share >= 1;
 	copy_text(find_value(errors, "last indexing error"), info->last_error,
 			  sizeof(info->last_error));
 	copy_text(find_value(errors, "last indexing error key"), info->last_key,
 			  sizeof(info->last_key));
+}
+
+/* Has it done anything from one look to the next? */
+bool
+rexp_index_has_moved(const RexpIndexInfo *before, const RexpIndexInfo *after)
+{
+	return before->indexing != after->indexing || before->share != after->share ||
+		before->documents != after->documents || before->failures != after->failures;
 }
 
 /* A text in the current context; NULL if it is none. */

@@ -241,7 +241,7 @@ subtest 'who waits for an index that is never there' => sub {
 	job_ends_here($id, 'canceled', error => qr/canceling statement due to statement timeout/, rows_written => 10);
 
 	# a Redis that goes away for good
-	$id = start(1, 10, server => $server, retry_timeout => q{'0.5 s'});
+	$id = start(1, 10, server => $server, retry_timeout => q{'3 s'});
 	until_state($node, $id, 'indexing');
 	$fake->stop;
 	like(error_of_session(), qr/ERROR:  gave up after no row was acknowledged for [\d.]+ seconds: could not connect/, 'a Redis that goes away for good: an error');

@@ -99,9 +99,9 @@ subtest 'retry_timeout counts from the last row that was settled' => sub {
 	# the answers to the rows before it come together with the end of the connection
 	my $lazy = RedisExport::Proxy->new($redis, lazy => 0.2);
 	add_server($node, $lazy, name => 'lazy');
-	my $job = run_job(export_sql($query =~ s/2000000/12000000/r =~ s/2000\)/1000)/r, @arguments, server => q{'lazy'}));
-	only_these_failed($job, 1000, map { $_ * 100 } 1 .. 10);
-	cmp_ok($job->{took}, '>', 2, 'it took much longer than that');
+	my $job = run_job(export_sql($query =~ s/2000000/12000000/r, @arguments, server => q{'lazy'}, retry_timeout => q{'0.5 s'}));
+	only_these_failed($job, 2000, map { $_ * 100 } 1 .. 20);
+	cmp_ok($job->{took}, '>', 1, 'it took much longer than that');
 	$redis->cli('CONFIG', 'SET', 'proto-max-bulk-len', '512mb');
 };
 
@@ -255,6 +255,48 @@ subtest 'a replica that stalls has nothing sent again but the WAIT' => sub {
 		cmp_ok($row->{bytes_sent}, '>', 1.1 * $as_is, 'what was in doubt is sent again');
 	}
 	$_->stop for $replica, $master;
+};
+
+# An index as FT.INFO tells of it: it moves a few times, and then stands still, or goes on after all.
+subtest 'an index that stands still is not waited for without end' => sub {
+	my $text = sub { return '$' . length($_[0]) . "\r\n$_[0]" };
+	my $info = sub {
+		my (%is) = (indexing => 1, percent_indexed => '0.25', num_docs => 5, hash_indexing_failures => 0, @_);
+		return join "\r\n", '*8', map { ($text->($_), $text->($is{$_})) } sort keys %is;
+	};
+	my $number = 0;
+	my $run = sub {
+		my ($sub) = @_;
+		my $fake = RedisExport::Fake->new(sub {
+			my ($fake, $client, $name) = @_;
+			return ':2' if $name ne 'FT.INFO';
+			$fake->{begun} //= time if $fake->{asked}++;
+			return $sub->(time - ($fake->{begun} // time));
+		});
+		my $name = 'index_' . ++$number;
+		add_server($node, $fake, name => $name);
+		my $job = run_job(hash_sql('SELECT i AS id FROM generate_series(1, 10) AS i', wait_index => q{'idx'}, server => "'$name'", retry_timeout => q{'1 s'}));
+		is($job->{rows_written}, 10, 'all rows are written');
+		$fake->stop;
+		return $job;
+	};
+
+	my $job = $run->(sub { return $info->() });
+	is($job->{state}, 'failed', 'one that never moves: the job fails');
+	like($job->{message}, qr/ERROR:  gave up waiting for index "idx", which has stood still for 1\.\d seconds\n/, 'with an error that names it');
+	like($job->{message}, qr/It has indexed 25\.0 % of what Redis holds for it, and has 5 documents\./, 'and how far it is');
+	cmp_ok($job->{took}, '<', 10, 'soon');
+
+	for my $what (qw(percent_indexed num_docs hash_indexing_failures))
+	{
+		$job = $run->(sub {
+			my ($seconds) = @_;
+			my $step = int($seconds / 0.6);
+			return $info->($step >= 4 ? (indexing => 0, percent_indexed => 1) : ($what => $what =~ /percent/ ? "0.$step" : $step));
+		});
+		is($job->{state}, 'done', "one whose $what moves is waited for") or diag $job->{message};
+		cmp_ok($job->{took}, '>', 2, 'for longer than retry_timeout');
+	}
 };
 
 # No way leads there any more, as far as is known: so a debugger takes a row out of its way.

@@ -161,7 +161,15 @@ sub _pass
 		$self->{swallow} = undef;
 	}
 	$bytes = substr $bytes, 0, $pair->{left} if defined $pair->{left} && length $bytes > $pair->{left};
-	RedisExport::Fake::write_all($pair->{redis}, $bytes) or return 0;
+	if (!RedisExport::Fake::write_all($pair->{redis}, $bytes))
+	{
+		# what it said before it hung up
+		while ($self->{lazy} && sysread($pair->{redis}, my $last, 65536))
+		{
+			$pair->{kept} .= $last;
+		}
+		return 0;
+	}
 	return 1 unless defined $pair->{left};
 	$pair->{left} -= length $bytes;
 	return $pair->{left} > 0;
