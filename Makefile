@@ -78,7 +78,7 @@ PAGES = $(wildcard docs/*.md)
 
 REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command scan verify changed prune watermark privileges
 
-# hiredis: the machine's if it is 1.4 or later, else the one that `make deps` has built here, else the machine's as it is. Without
+# hiredis: the machine's if it is 1.2 or later, else the one that `make deps` has built here, else the machine's as it is. Without
 # hiredis_ssl and OpenSSL the extension has no TLS. Or all by hand: HIREDIS_CFLAGS=... HIREDIS_LIBS=... [HIREDIS_TLS=yes].
 PKG_CONFIG ?= pkg-config
 HIREDIS_DIR ?= .deps/hiredis
@@ -86,7 +86,7 @@ ifeq ($(origin HIREDIS_LIBS),undefined)
 there_is = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo yes)
 hiredis_archive := $(wildcard $(HIREDIS_DIR)/libhiredis.a)
 HIREDIS_TLS := $(call there_is,libssl libcrypto)
-ifneq ($(and $(HIREDIS_TLS),$(call there_is,'hiredis_ssl >= 1.4')),)
+ifneq ($(and $(HIREDIS_TLS),$(call there_is,'hiredis_ssl >= 1.2')),)
 hiredis_packages := hiredis_ssl hiredis libssl libcrypto
 hiredis_archive :=
 else ifneq ($(and $(HIREDIS_TLS),$(hiredis_archive)),)

@@ -2,7 +2,7 @@
 # project's folder:
 #
 #   . bench/start.sh
-#   take_arguments NAME "$@"    --help is NAME_bench.py's own; --pg PG_CONFIG becomes $pg_config, the rest $options
+#   take_arguments NAME "$@"    --help is NAME_bench.py's own; --pg PG_CONFIG becomes $PG_CONFIG, the rest $options
 #   measure NAME                a private PostgreSQL with the extension, a Redis, and NAME_bench.py between them; all is gone at
 #                               the end, also on Ctrl-C
 #
@@ -15,10 +15,10 @@ export PYTHONDONTWRITEBYTECODE=1
 take_arguments() {
   local name=$1
   shift
-  pg_config='' options=()
+  options=()
   while [ $# -gt 0 ]; do
     case $1 in
-      --pg)      [ $# -gt 1 ] || { echo "bench/$name: --pg needs the path of a pg_config" >&2; exit 2; }; pg_config=$2; shift ;;
+      --pg)      [ $# -gt 1 ] || { echo "bench/$name: --pg needs the path of a pg_config" >&2; exit 2; }; export PG_CONFIG=$2; shift ;;
       --help|-h) exec python3 "bench/${name}_bench.py" --help ;;
       *)         options+=("$1") ;;
     esac
@@ -32,7 +32,7 @@ take_arguments() {
 measure() {
   . test/throwaway.sh
   begin
-  build_extension "${pg_config:-$(default_pg_config)}"
+  build_extension "$(test/which_postgres)"
   start_postgres 'shared_buffers = 1GB' 'max_wal_size = 4GB' 'autovacuum = off'
   start_redis
   attended env -C "$tmp" "$python" "$project/bench/$1_bench.py" "${options[@]}"

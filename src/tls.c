@@ -39,7 +39,7 @@ rexp_tls_supported(RexpError *error)
 				   "TLS is not supported by this build of redis_export");
 	rexp_error_detail(error, "It was built with hiredis %s, without hiredis_ssl.",
 					  REXP_HIREDIS_VERSION);
-	rexp_error_hint(error, "Build it again with hiredis 1.4 or later and OpenSSL, or after \"make deps\", which builds such a hiredis.");
+	rexp_error_hint(error, "Build it again with hiredis 1.2 or later and OpenSSL, or after \"make deps\", which builds such a hiredis.");
 	return false;
 #endif
 }

@@ -5,7 +5,7 @@
 #   make test [WHAT="regress types t/001_harness.t"] [PG_CONFIG=…]
 #   make soak [SECONDS=600] [SEED=n]   exports under random faults
 #   make test-memory [WHAT=…]     tests under valgrind and a sanitizer
-#   make demo [DOCUMENTS=100000]
+#   make demo [DOCUMENTS=100000] [PG_CONFIG=…]
 #   make dist                     the zip that PGXN takes, of the last commit, without what .gitattributes leaves out
 #   make print-REGRESS            a variable's value, for test/run
 
@@ -40,7 +40,7 @@ print-%:
 ifeq ($(strip $(PGXS)),)
 .PHONY: all install
 all install:
-	@echo 'pg_config was not found: it comes with the headers of the PostgreSQL server (Debian: postgresql-server-dev-15).' >&2
+	@echo 'pg_config was not found: it comes with the headers of the PostgreSQL server (Debian: postgresql-server-dev-all, Fedora: postgresql-server-devel).' >&2
 	@echo 'Give its path as PG_CONFIG=… if it is installed elsewhere.  make test and make demo install what they need.' >&2
 	@exit 1
 endif

@@ -59,11 +59,6 @@ attended() {
 
 # ---- PostgreSQL -------------------------------------------------------------------------------------------------------
 
-default_pg_config() {
-  local debian=/usr/lib/postgresql/15/bin/pg_config
-  if [ -x $debian ]; then echo $debian; else command -v pg_config; fi
-}
-
 # build_extension PG_CONFIG [MAKE_ARGUMENT…]
 build_extension() {
   local pg_config build files setup flags
@@ -73,7 +68,7 @@ build_extension() {
   pg_version=$("$pg_config" --version)
   bindir=$("$pg_config" --bindir)
   pgxs=$(dirname "$("$pg_config" --pgxs)")/..
-  [ -e "$pgxs/makefiles/pgxs.mk" ] || fail "$pg_version has no server headers and PGXS (Debian: postgresql-server-dev-15)"
+  [ -e "$pgxs/makefiles/pgxs.mk" ] || fail "$pg_version has no server headers and PGXS (Debian: postgresql-server-dev-$(grep -oE '[0-9]+' <<< "$pg_version" | head -n 1))"
 
   # Built in a copy, one for each PostgreSQL. It is kept for the next time, when make does what is left to do; other arguments
   # or other files begin it anew. Others who build there meanwhile wait.

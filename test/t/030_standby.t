@@ -236,7 +236,7 @@ subtest 'a restart of the replica' => sub {
 	my $id = next_job($replica, sub { $session->send(export_sql('SELECT id FROM numbers', key_template => q{'p:#{id}'}, batch => 20, rate => 200)) });
 	my $other = start_job($replica, 'SELECT id FROM numbers', 'q:#{id}', batch => 20, rate => 200);
 	until_written($replica, $_, 20) for $id, $other;
-	$replica->restart('fast');
+	$replica->restart;
 	like(($session->wait)[1], qr/terminating (?:connection|background worker "redis_export worker") due to administrator command/, 'who waits is told');
 	$session->quit;
 	my $log = slurp_file($replica->logfile);

@@ -263,7 +263,7 @@ for my $fate ('late', 'never')
 		{
 			like(($canceled->send(export_sql('SELECT 1 AS id', key_template => q{'late:#{id}'}))->wait)[1],
 				qr/ERROR:  XX000: the worker of the export could not start or ended unexpectedly\n.*HINT:  See the server's log/s, 'who waits for one is told');
-			like(slurp_file($node->logfile), qr/could not fork worker process/, 'it never came');
+			like(slurp_file($node->logfile), qr/could not fork (?:background )?worker process/, 'it never came');
 			ok(allow_processes($allowed), 'now processes can be made again');
 		}
 		no_worker_left($node);

@@ -27,15 +27,16 @@ our @EXPORT = qw(tls_file);
 
 my $dir;
 my $good_names = 'DNS:localhost,DNS:redis.example.com,IP:127.0.0.1';
+# A certificate of no days ends in the second in which it is made.
 my %certificates = (
 	server => { names => $good_names },
-	expired => { names => $good_names, days => -1 },
+	expired => { names => $good_names, days => 0 },
 	other_name => { names => 'DNS:other.example.com,IP:127.0.0.2' },
 	only_name => { names => 'DNS:localhost' },
 	wildcard => { names => 'DNS:*.example.com' },
 	stranger => { names => $good_names, by => 'stranger_ca' },
 	client => {},
-	client_expired => { days => -1 },
+	client_expired => { days => 0 },
 	client_stranger => { by => 'stranger_ca' });
 
 sub new
