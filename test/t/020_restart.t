@@ -234,6 +234,10 @@ subtest 'gone while the query computes' => sub {
 			WHERE i NOT IN (3000, 4500) OR pg_advisory_xact_lock_shared(CASE i WHEN 3000 THEN 1 ELSE 2 END) IS NOT NULL},
 		value => q{'*'}, batch => 500, retry_timeout => q{'1 s'}));
 	$until_locked->(1);
+	# Frozen with less behind it, it would hold up the query before its second wait: no more than four batches are on their way.
+	# The answers are out when it has answered once more.
+	wait_until('Redis has the first rows', sub { redis_keys_count($redis) >= 2000 });
+	is($redis->cli('PING'), 'PONG', 'it has answered');
 	$redis->freeze;
 	$locker->query('SELECT pg_advisory_unlock(1)');
 	$until_locked->(2);

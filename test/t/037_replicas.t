@@ -9,18 +9,6 @@ my $redis = RedisExport::Redis->new(conf => { 'repl-ping-replica-period' => 1, '
 my $replica = RedisExport::Redis->new(conf => { replicaof => '127.0.0.1 ' . $redis->port });
 my $node = new_node($redis, conf => 'redis_export.notice_interval = 0');
 
-sub wait_until
-{
-	my ($what, $test) = @_;
-	my $deadline = time + 60;
-	until ($test->())
-	{
-		die "never: $what" if time > $deadline;
-		sleep 0.05;
-	}
-	return;
-}
-
 wait_until('the replica is in step', sub { ($replica->info('master_link_status') // '') eq 'up' });
 
 # What the replica holds is looked at with the master gone, so that nothing can come after.

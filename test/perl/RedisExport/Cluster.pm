@@ -435,7 +435,7 @@ sub errors
 sub wait_for
 {
 	my ($what, $test, $seconds) = @_;
-	my $deadline = time + ($seconds // 60);
+	my $deadline = time + ($seconds // $PostgreSQL::Test::Utils::timeout_default);
 	until ($test->())
 	{
 		croak "never: $what" if time > $deadline;

@@ -55,7 +55,7 @@ sub until_written
 sub session_poll
 {
 	my ($session, $query, $seconds) = @_;
-	my $deadline = time + ($seconds // 60);
+	my $deadline = time + ($seconds // $PostgreSQL::Test::Utils::timeout_default);
 	while (time < $deadline)
 	{
 		return 1 if $session->query($query) eq 't';

@@ -94,7 +94,7 @@ sub _write_conf
 sub _wait_until_it_answers
 {
 	my ($self) = @_;
-	my $deadline = time + 60;
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
 	while (time < $deadline)
 	{
 		if (waitpid($self->{pid}, WNOHANG) == $self->{pid})
@@ -121,7 +121,7 @@ sub cli
 	delete local $ENV{REDISCLI_AUTH} if $ENV{REDISCLI_AUTH} eq '';
 	my ($out, $err) = ('', '');
 	IPC::Run::run([ 'redis-cli', '-h', $self->host, '-p', $self->{port}, @command ],
-		'<', \undef, '>', \$out, '2>', \$err, IPC::Run::timeout(60));
+		'<', \undef, '>', \$out, '2>', \$err, IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	chomp($out .= $err);
 	return wantarray ? split(/\n/, $out) : $out;
 }

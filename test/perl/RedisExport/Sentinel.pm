@@ -8,7 +8,6 @@
 #   told_master('main', @sentinels)     the port of the master that all of them tell, or 0 if they do not agree
 #   cut_off($master, @replicas)         from now on the replicas get nothing, but can still be made the master
 #   reunite(@replicas)
-#   wait_until('what', sub { … })       dies after a minute
 #
 # One sentinel by itself: RedisExport::Sentinel->new(conf => {…})->watch('main', $redis->port); with tls => 1 its ->port is
 # one of TLS. It sees at once what takes others seconds. All else is RedisExport::Redis.
@@ -21,12 +20,12 @@ use Exporter 'import';
 use POSIX ();
 use PostgreSQL::Test::Cluster;
 use RedisExport::Redis;
-use RedisExport::Test ();
+use RedisExport::Test qw(wait_until);
 use RedisExport::Tls ();
 use Time::HiRes qw(sleep time);
 
 our @ISA = ('RedisExport::Redis');
-our @EXPORT = qw(redis_group sentinels sentinel_server impatient told_master cut_off reunite wait_until);
+our @EXPORT = qw(redis_group sentinels sentinel_server impatient told_master cut_off reunite);
 
 sub new
 {
@@ -158,18 +157,6 @@ sub reunite
 {
 	my (@replicas) = @_;
 	$_->cli('CONFIG', 'SET', 'masterauth', '') for @replicas;
-	return;
-}
-
-sub wait_until
-{
-	my ($what, $test) = @_;
-	my $deadline = time + 60;
-	until ($test->())
-	{
-		croak "never: $what" if time > $deadline;
-		sleep 0.05;
-	}
 	return;
 }
 

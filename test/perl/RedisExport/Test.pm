@@ -6,6 +6,7 @@
 #   my $session = session($node);                                 # see RedisExport::Session
 #   $session->send(q{SELECT redis_json_export('SELECT …', 'a:#{id}')});
 #   poll_until($node, q{SELECT state = 'running' FROM redis_export_progress});
+#   wait_until('a key is there', sub { redis_keys_count($redis) > 0 });
 #   is(redis_keys_count($redis, 'a:*'), 1000, 'all keys');
 #   is(job($node)->{state}, 'done', 'it ended well');
 #   ledger_ok($node);                                             # of the newest job, or of a given one
@@ -26,7 +27,7 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 our @EXPORT = (
-	qw(new_node add_server export_sql session poll_until job ledger_ok redis_keys_count sql_error sleep time),
+	qw(new_node add_server export_sql session poll_until wait_until job ledger_ok redis_keys_count sql_error sleep time),
 	@Test::More::EXPORT, @PostgreSQL::Test::Utils::EXPORT);
 
 # new_node($redis, name => 'main', conf => "…", init => [ … ]): started; more options are those of the cluster's init.
@@ -72,7 +73,7 @@ sub session { return RedisExport::Session->new(@_) }
 sub poll_until
 {
 	my ($node, $query, $seconds) = @_;
-	my $deadline = time + ($seconds // $ENV{PG_TEST_TIMEOUT_DEFAULT} // 120);
+	my $deadline = time + ($seconds // $PostgreSQL::Test::Utils::timeout_default);
 	my ($out, $err);
 	do
 	{
@@ -81,6 +82,19 @@ sub poll_until
 		sleep 0.1;
 	} while (time < $deadline);
 	croak "never true: $query\nlast answer: $out$err";
+}
+
+# The same of what is no query: asks twenty times a second.
+sub wait_until
+{
+	my ($what, $test) = @_;
+	my $deadline = time + $PostgreSQL::Test::Utils::timeout_default;
+	until ($test->())
+	{
+		croak "never: $what" if time > $deadline;
+		sleep 0.05;
+	}
+	return;
 }
 
 # The newest job's row of the view, or the given job's, as a hash; numbers are numbers and NULL is undef.
