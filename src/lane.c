@@ -851,11 +851,11 @@ rexp_lane_settled(RexpLane *lane)
 }
 
 /*
- * Is it one of the cluster's nodes by its map, and TLS refuses it?  One to which another
- * node has sent us may be in the map later, and have a name there.
+ * Has TLS refused a node that the cluster's map names?  One that only another node has
+ * named may be in the map later, and have a name for its certificate there.
  */
 static bool
-is_no_node(const RexpLink *link)
+is_refused_node(const RexpLink *link)
 {
 	return rexp_link_refused_by_tls(link) &&
 		rexp_link_address(link)->source == REXP_ADDRESS_BY_MAP;
@@ -902,7 +902,7 @@ step_connect(RexpLane *lane)
 		case REXP_ANSWER_FATAL:
 			/* a name that cannot be found may be found again */
 			if (lane->traffic->ask_until == 0 &&
-				((first && (lane->traffic->redirect == NULL || is_no_node(lane->link))) ||
+				((first && (lane->traffic->redirect == NULL || is_refused_node(lane->link))) ||
 				 error.sqlstate != ERRCODE_SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION))
 			{
 				stop(lane, &error);
