@@ -99,12 +99,17 @@ INSERT INTO stamped_word VALUES (4, 'v11', 'v11', 'v11'), (5, E'v9\\ ''''"; DROP
 SELECT run('SELECT id, w FROM stamped_word', 'w:#{id}', 'w', 'w', $$, overlap => '0'$$), mark_of('w');
 SELECT run('SELECT id, c FROM stamped_word', 'w:#{id}', 'c', 'c', $$, overlap => '0'$$), mark_of('c');
 SELECT run('SELECT id, f FROM stamped_word', 'w:#{id}', 'f', 'f', $$, overlap => '0'$$), mark_of('f');
--- quotes and backslashes of the mark are its own
+-- quotes and backslashes of the mark are its own, also where a string may have escapes; it cannot since PostgreSQL 19
+SELECT current_setting('server_version_num')::int < 190000 AS can \gset
+\if :can
 SET standard_conforming_strings = off;
 SET escape_string_warning = off;
+\endif
 SELECT run('SELECT id, c FROM stamped_word', 'w:#{id}', 'c', 'c', ', overlap => ''0''');
+\if :can
 RESET standard_conforming_strings;
 RESET escape_string_warning;
+\endif
 -- long ones, kept elsewhere, in any order
 SELECT run('SELECT i AS id, repeat(chr(64 + i), 100000) AS w FROM generate_series(1, 20) AS i ORDER BY i % 7', 'l:#{id}', 'w', 'long', $$, overlap => '0', exclude => '{w}'$$);
 SELECT left(value, 3) AS value, length(value) FROM redis_export_marks('redis') WHERE mark = 'long';

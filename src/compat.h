@@ -12,6 +12,7 @@
 #ifndef REDIS_EXPORT_COMPAT_H
 #define REDIS_EXPORT_COMPAT_H
 
+#include "access/tupdesc.h"
 #include "catalog/pg_foreign_server.h"
 #include "common/jsonapi.h"
 #include "miscadmin.h"
@@ -26,12 +27,15 @@
 #include "utils/acl.h"
 #include "utils/backend_status.h"
 #include "utils/guc_tables.h"
+#include "utils/jsonb.h"
 #include "utils/memutils.h"
 #include "utils/tuplesort.h"
 #include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 150000
 #error "redis_export needs PostgreSQL 15 or later"
+#elif PG_VERSION_NUM >= 200000
+#error "this redis_export knows PostgreSQL 15 to 19: a later one needs a later redis_export"
 #endif
 
 #if PG_VERSION_NUM >= 180000
@@ -174,6 +178,74 @@ rexp_lock_held_by_me(const LOCKTAG *tag, LOCKMODE mode)
 #endif
 }
 
+/* A switch's case that goes on with the next one; 19 has a name for it. */
+#if PG_VERSION_NUM < 190000
+#define pg_fallthrough __attribute__((fallthrough))
+#endif
+
+/*
+ * After the last column of a tuple descriptor that was not copied from another:
+ * since 19 it cannot be used before.
+ */
+static inline void
+rexp_finalize_tuple_desc(TupleDesc desc)
+{
+#if PG_VERSION_NUM >= 190000
+	TupleDescFinalize(desc);
+#endif
+}
+
+/* The types that 19 brought, for a list of types. */
+#if PG_VERSION_NUM >= 190000
+#define REXP_NEW_TYPES OID8OID,
+#else
+#define REXP_NEW_TYPES
+#endif
+
+/*
+ * A document that is made piece by piece; zeroed, it is empty.  The result is
+ * there when the outermost object has ended.
+ */
+#if PG_VERSION_NUM >= 190000
+typedef JsonbInState RexpJsonbState;
+#else
+typedef struct RexpJsonbState
+{
+	JsonbParseState *parsed;
+	JsonbValue *result;
+} RexpJsonbState;
+#endif
+
+static inline void
+rexp_jsonb_push(RexpJsonbState *state, JsonbIteratorToken token, JsonbValue *value)
+{
+#if PG_VERSION_NUM >= 190000
+	pushJsonbValue(state, token, value);
+#else
+	state->result = pushJsonbValue(&state->parsed, token, value);
+#endif
+}
+
+/* A new tranche of locks, named "redis_export". */
+static inline int
+rexp_new_tranche(void)
+{
+#if PG_VERSION_NUM >= 190000
+	return LWLockNewTrancheId("redis_export");
+#else
+	return LWLockNewTrancheId();
+#endif
+}
+
+/* Each process has to name a tranche for itself until 18. */
+static inline void
+rexp_name_tranche(int tranche)
+{
+#if PG_VERSION_NUM < 190000
+	LWLockRegisterTranche(tranche, "redis_export");
+#endif
+}
+
 /*
  * Before 17 a worker cannot connect as a role without LOGIN, which SET SESSION
  * AUTHORIZATION can make the session user.
@@ -184,6 +256,15 @@ rexp_lock_held_by_me(const LOCKTAG *tag, LOCKMODE mode)
 #else
 #define REXP_NOLOGIN_WORKER false
 #define REXP_BGWORKER_CONNECT_FLAGS 0
+#endif
+
+#if PG_VERSION_NUM >= 190000
+/* The registry's callback, which has an argument since 19: where ours is. */
+static inline void
+rexp_init_segment(void *address, void *init)
+{
+	(*(void (**) (void *)) init) (address);
+}
 #endif
 
 /*
@@ -201,7 +282,11 @@ rexp_lock_held_by_me(const LOCKTAG *tag, LOCKMODE mode)
 static inline void *
 rexp_named_segment(const char *name, size_t size, void (*init) (void *))
 {
-#if PG_VERSION_NUM >= 170000
+#if PG_VERSION_NUM >= 190000
+	bool		found;
+
+	return GetNamedDSMSegment(name, size, rexp_init_segment, &found, &init);
+#elif PG_VERSION_NUM >= 170000
 	bool		found;
 
 	return GetNamedDSMSegment(name, size, init, &found);
@@ -220,12 +305,12 @@ rexp_named_segment(const char *name, size_t size, void (*init) (void *))
 	anchor = ShmemInitStruct(name, sizeof(Anchor), &found);
 	if (!found)
 	{
-		anchor->tranche = LWLockNewTrancheId();
+		anchor->tranche = rexp_new_tranche();
 		anchor->handle = DSM_HANDLE_INVALID;
 		LWLockInitialize(&anchor->lock, anchor->tranche);
 	}
 	LWLockRelease(AddinShmemInitLock);
-	LWLockRegisterTranche(anchor->tranche, "redis_export");
+	rexp_name_tranche(anchor->tranche);
 
 	LWLockAcquire(&anchor->lock, LW_EXCLUSIVE);
 	if (anchor->handle == DSM_HANDLE_INVALID)

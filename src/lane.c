@@ -35,6 +35,7 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "lane.h"
 #include "miscadmin.h"
 #include "sentinel.h"
@@ -908,7 +909,7 @@ step_connect(RexpLane *lane)
 				stop(lane, &error);
 				break;
 			}
-			/* FALLTHROUGH */
+			pg_fallthrough;
 		default:
 			lane->why = error;
 			begin_backoff(lane);

@@ -19,6 +19,7 @@
 #include "catalog/pg_type.h"
 #include "command.h"
 #include "commands/dbcommands.h"
+#include "compat.h"
 #include "funcapi.h"
 #include "mark.h"
 #include "miscadmin.h"
@@ -32,6 +33,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 #include "value.h"
 
 #define KEY_BEGIN REXP_OWN_PREFIX "{"
@@ -96,7 +98,7 @@ built_in_type(const char *name)
 		INT8OID, INT4OID, INT2OID, NUMERICOID, FLOAT8OID, FLOAT4OID, MONEYOID,
 		TEXTOID, VARCHAROID, BPCHAROID, NAMEOID, UUIDOID, BYTEAOID, BOOLOID, OIDOID,
 		XID8OID, PG_LSNOID, INETOID, CIDROID, MACADDROID, MACADDR8OID, BITOID, VARBITOID,
-		JSONBOID
+		REXP_NEW_TYPES JSONBOID
 	};
 
 	for (size_t i = 0; i < lengthof(types); i++)

@@ -20,6 +20,7 @@
 #include "source.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/tuplestore.h"
 
 typedef struct Preview
 {

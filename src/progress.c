@@ -24,6 +24,7 @@
 #include <math.h>
 #include <signal.h>
 
+#include "access/htup_details.h"
 #include "catalog/pg_authid.h"
 #include "commands/dbcommands.h"
 #include "compat.h"
@@ -37,7 +38,9 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
+#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 /* Another layout of the segment is another name. */
 #define SEGMENT_NAME "redis_export 6"
@@ -118,7 +121,7 @@ init_segment(void *address)
 	Segment    *new = address;
 
 	memset(new, 0, sizeof(Segment));
-	new->tranche = LWLockNewTrancheId();
+	new->tranche = rexp_new_tranche();
 	LWLockInitialize(&new->lock, new->tranche);
 	for (int i = 0; i < SLOTS; i++)
 	{
@@ -134,7 +137,7 @@ find_segment(void)
 	if (segment != NULL)
 		return;
 	segment = rexp_named_segment(SEGMENT_NAME, sizeof(Segment), init_segment);
-	LWLockRegisterTranche(segment->tranche, "redis_export");
+	rexp_name_tranche(segment->tranche);
 }
 
 const char *

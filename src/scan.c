@@ -23,6 +23,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "cluster.h"
 #include "compat.h"
@@ -671,21 +672,22 @@ string_value(const redisReply *reply)
 static bool
 hash_value(const redisReply *reply, Datum *value)
 {
-	JsonbParseState *state = NULL;
+	RexpJsonbState state = {0};
 
 	if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0)
 		return false;
-	(void) pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	rexp_jsonb_push(&state, WJB_BEGIN_OBJECT, NULL);
 	for (size_t i = 0; i + 1 < reply->elements; i += 2)
 	{
 		JsonbValue	name = string_value(reply->element[i]);
 		JsonbValue	field = string_value(reply->element[i + 1]);
 
 		CHECK_FOR_INTERRUPTS();
-		(void) pushJsonbValue(&state, WJB_KEY, &name);
-		(void) pushJsonbValue(&state, WJB_VALUE, &field);
+		rexp_jsonb_push(&state, WJB_KEY, &name);
+		rexp_jsonb_push(&state, WJB_VALUE, &field);
 	}
-	*value = JsonbPGetDatum(JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL)));
+	rexp_jsonb_push(&state, WJB_END_OBJECT, NULL);
+	*value = JsonbPGetDatum(JsonbValueToJsonb(state.result));
 	return true;
 }
 

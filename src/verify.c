@@ -280,6 +280,7 @@ begin_sort(Verify *verify)
 	TupleDescInitEntry(verify->desc, ROW_NUMBER, "number", INT8OID, -1, 0);
 	TupleDescInitEntry(verify->desc, ROW_DIGEST, "digest", BYTEAOID, -1, 0);
 	TupleDescInitEntry(verify->desc, ROW_FIELDS, "fields", BYTEAOID, -1, 0);
+	rexp_finalize_tuple_desc(verify->desc);
 	verify->in = MakeSingleTupleTableSlot(verify->desc, &TTSOpsVirtual);
 	verify->next = MakeSingleTupleTableSlot(verify->desc, &TTSOpsMinimalTuple);
 	verify->current = MakeSingleTupleTableSlot(verify->desc, &TTSOpsMinimalTuple);
