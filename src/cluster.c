@@ -167,6 +167,7 @@ read_range(RexpCluster *cluster, const redisReply *range, const RexpAddress *ask
 	if (master->type != REDIS_REPLY_ARRAY || master->elements < 2 ||
 		master->element[1]->type != REDIS_REPLY_INTEGER ||
 		range->element[0]->integer < 0 ||
+		range->element[1]->integer < range->element[0]->integer ||
 		range->element[1]->integer >= REXP_SLOTS)
 		return false;
 	host = master->element[0];

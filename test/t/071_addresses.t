@@ -185,6 +185,16 @@ subtest 'what a node of a cluster tells' => sub {
 	is(visits(), $visits, 'nobody was at the socket');
 };
 
+subtest 'slots that there are none of' => sub {
+	for my $range ([ 0, -2147483649 ], [ -1, 16383 ], [ 0, 16384 ], [ 5, 4 ], [ 4294967296, 16383 ], [ -9223372036854775808, 9223372036854775807 ])
+	{
+		my $fake = RedisExport::Fake->new(sub { return map_of('127.0.0.1', 6379) =~ s/:0\r\n:16383/:$range->[0]\r\n:$range->[1]/r });
+		my $name = server($fake, cluster => 'true');
+		like(error_of("SELECT redis_scan('$name')"), qr/^ERROR:  08P01: .*Redis gave no map of its cluster that can be read/, "from $range->[0] to $range->[1]");
+		$fake->stop;
+	}
+};
+
 # It tells no address of itself, which is then the one that was asked; through a socket there is none.
 subtest 'a cluster through a socket' => sub {
 	my $lone = RedisExport::Cluster->new(masters => 1);
