@@ -60,6 +60,7 @@ SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['multi'])$
 SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['Client', 'reply', 'off'])$x$);
 SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['BLPOP', 'k', '0'])$x$);
 SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['XREAD', 'block', '0', 'STREAMS', 's', '$'])$x$);
+SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['XREADGROUP', 'GROUP', 'streams', 'streams', 'BLOCK', '0', 'STREAMS', 's', '>'])$x$);
 SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['NOSUCH', '#{a}'])$x$);
 SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['PUBLISH', 'c', '#{a}'], ttl => '1 hour')$x$);
 -- a condition that does not hold, and an error within a script, are the row's

@@ -151,12 +151,23 @@ is_odd_client(Look *look)
 		!word_is_among(look, 2, client_harmless) && !look->unsure;
 }
 
-/* Is it a read that waits?  The option comes before the streams. */
+/*
+ * Is it a read that waits?  The option comes before the streams; group and consumer may
+ * have any name.
+ */
 static bool
 reads_and_waits(Look *look)
 {
-	return (word_is(look, 1, "XREAD") || word_is(look, 1, "XREADGROUP")) &&
-		has_option(look, 2, "BLOCK", "STREAMS");
+	if (!word_is(look, 1, "XREAD") && !word_is(look, 1, "XREADGROUP"))
+		return false;
+	for (int at = 2; has_word(look, at) && !word_is(look, at, "STREAMS"); at++)
+	{
+		if (word_is(look, at, "BLOCK"))
+			return true;
+		if (word_is(look, at, "GROUP"))
+			at += 2;
+	}
+	return false;
 }
 
 static const char *
