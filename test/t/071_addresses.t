@@ -531,7 +531,7 @@ subtest 'what is not Redis' => sub {
 # It says nothing, and hangs up.
 subtest 'PostgreSQL itself' => sub {
 	my $real = PostgreSQL::Test::Cluster->new('listening');
-	$real->init;
+	$real->init(extra => [ '-U', 'postgres' ]);
 	$real->append_conf('postgresql.conf', q{listen_addresses = '127.0.0.1'});
 	$real->start;
 	$real->safe_psql('postgres', 'CREATE EXTENSION redis_export; CREATE SERVER self FOREIGN DATA WRAPPER redis_export OPTIONS (port ' . q{'} . $real->port . q{')});

@@ -157,7 +157,7 @@ sub node_of
 {
 	my ($into, $name) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name, install_path => $into . $dir{bindir} =~ s{/bin$}{}r);
-	$node->init(extra => [ '--no-locale', '-E', 'UTF8' ]);
+	$node->init(extra => [ '--no-locale', '-E', 'UTF8', '-U', 'postgres' ]);
 	$node->start;
 	return $node;
 }

@@ -30,6 +30,9 @@ our @EXPORT = (
 	qw(new_node add_server export_sql session poll_until wait_until job ledger_ok redis_keys_count sql_error sleep time),
 	@Test::More::EXPORT, @PostgreSQL::Test::Utils::EXPORT);
 
+# Whoever runs the tests, the superuser has one name. An initdb of one's own needs -U for it.
+$ENV{PGUSER} = 'postgres';
+
 # new_node($redis, name => 'main', conf => "…", init => [ … ]): started; more options are those of the cluster's init.
 sub new_node
 {
@@ -37,7 +40,7 @@ sub new_node
 	my $name = delete $options{name} // 'main';
 	my $conf = delete $options{conf} // '';
 	my $node = PostgreSQL::Test::Cluster->new($name);
-	$node->init(extra => [ '--no-locale', '-E', 'UTF8' ], %options);
+	$node->init(extra => [ '--no-locale', '-E', 'UTF8', '-U', 'postgres' ], %options);
 	$node->append_conf('postgresql.conf', $conf);
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION redis_export');
