@@ -129,7 +129,7 @@ sub start_run
 {
 	my ($export) = @_;
 	my $run = { number => ++$runs, export => $export, epoch => $epoch, log => -s $node->logfile, session => session($node),
-		first => !$export->{tries}++, expected => {}, cuts => 0, restarts => 0, demotions => 0 };
+		first => !$export->{tries}++, expected => {}, restarts => 0, demotions => 0 };
 	if ($export->{bad} eq 'type' && $run->{first})
 	{
 		$redis->cli('EVAL', q{for n = ARGV[3], ARGV[2], ARGV[3] do redis.call('SET', ARGV[1] .. n % ARGV[2], 'mine') end}, 0,
@@ -185,8 +185,7 @@ sub until_undone
 
 my @running;
 sub victim { return one_of(grep { !$_->{row} || !$_->{row}{finished_at} } @running) }
-sub cut { $_->{cuts}++ for @running; return }
-sub restart { $_->{restarts}++ for @running; return cut() }
+sub restart { $_->{restarts}++ for @running; return }
 
 # Of a job that runs: what its end may say from now on. The column is pid (of its worker) or job.
 sub strike
@@ -221,9 +220,9 @@ my @kinds = (
 		$redis->cli('REPLICAOF', '127.0.0.1', 1);
 		$_->{demotions}++ for @running;
 		until_undone(redis => between(0.1, 1), sub { $redis->cli('REPLICAOF', 'NO', 'ONE') }); 1 } ],
-	[ 'clients killed', redis => 3, sub { cut(); $redis->cli('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes'); 1 } ],
+	[ 'clients killed', redis => 3, sub { $redis->cli('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes'); 1 } ],
 	[ 'clients paused', redis => 2, sub { $redis->cli('CLIENT', 'PAUSE', int(between(100, 1200)), one_of(qw(WRITE ALL))); 1 } ],
-	[ 'line cut', line => 3, sub { cut(); $proxy->raise('cut'); 1 } ],
+	[ 'line cut', line => 3, sub { $proxy->raise('cut'); 1 } ],
 	[ 'line stalled', line => 2, sub { $proxy->raise('stall'); until_undone(line => between(0.1, 1), sub { $proxy->lower('stall') }); 1 } ],
 	[ 'job canceled', '' => 1, sub { strike(victim(), 'redis_export_cancel', 'job', 'the export was canceled by role "postgres"') } ],
 	[ 'worker canceled', '' => 1, sub { strike(victim(), 'pg_cancel_backend', 'pid', 'canceling statement due to user request') } ],
@@ -326,9 +325,7 @@ sub problems
 		my $error = $row->{last_error} // '';
 		if ($state ne 'done')
 		{
-			my $blamed = $error =~ /the connection broke \d+ times at this row/ && $run->{cuts} >= 4;
-			$run->{state} = 'failed by cuts' if $blamed;
-			push @problems, "it is $state without a reason" unless $blamed || grep { $error =~ $_ } keys %{ $run->{expected} };
+			push @problems, "it is $state without a reason" unless grep { $error =~ $_ } keys %{ $run->{expected} };
 		}
 		push @problems, 'the ledger does not add up' if $row->{rows_read} != $row->{rows_written} + $row->{rows_failed} + $row->{rows_in_doubt};
 		if ($state eq 'done')
@@ -368,8 +365,7 @@ sub problems
 	{
 		my ($written, $doubt) = @$ledger;
 		my $complete = $export->{ttl} eq q{'1 hour'} ? $expiring : $there;
-		my $blamed = $run->{state} eq 'failed by cuts' ? 1 : 0;
-		if ($complete < $written || $there > $written + $doubt + $blamed)
+		if ($complete < $written || $there > $written + $doubt)
 		{
 			push @problems, "written $written, in doubt $doubt, but Redis holds $there, $expiring of them with an expiry";
 			$wrong++;
