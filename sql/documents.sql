@@ -81,3 +81,24 @@ SELECT becomes('SELECT id, n, doc FROM chosen', $$, exclude => '{id,n}', ttl_col
 SELECT redis_command('redis', 'FLUSHALL');
 DROP FUNCTION becomes;
 DROP TABLE chosen;
+
+-- settings of a cast's function are its own, and end with it: what stands behind is written as what stands before
+CREATE TYPE place AS ENUM ('york');
+CREATE FUNCTION place_json(place) RETURNS json LANGUAGE plpgsql SET TimeZone = 'America/New_York' SET DateStyle = 'German' AS $$
+BEGIN
+	RETURN to_json($1::text || timestamptz '2026-01-02 03:04:05+00');
+END $$;
+CREATE CAST (place AS json) WITH FUNCTION place_json(place);
+SET TimeZone = 'Asia/Tokyo';
+SET DateStyle = 'SQL, DMY';
+SELECT state FROM redis_json_export($$SELECT i AS id, t, 'york'::place AS p, t AS again, tstzrange(t, t) AS r
+	FROM generate_series(1, 2) AS i, LATERAL (SELECT timestamptz '2026-01-02 03:04:05+00' AS t) AS _$$, 'set:#{id}:#{t}');
+SELECT redis_command('redis', 'JSON.GET', 'set:' || i || ':2026-01-02 03:04:05+00') #>> '{}' FROM generate_series(1, 2) AS i;
+SELECT command FROM redis_export_preview($$SELECT 1 AS id, 'york'::place AS p, timestamptz '2026-01-02 03:04:05+00' AS t, tstzrange('-infinity', '2026-01-02 03:04:05+00') AS r$$, 'set:#{id}');
+SELECT timestamptz '2026-01-02 03:04:05+00';
+RESET TimeZone;
+RESET DateStyle;
+SELECT redis_command('redis', 'FLUSHALL');
+DROP CAST (place AS json);
+DROP FUNCTION place_json;
+DROP TYPE place;

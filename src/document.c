@@ -231,6 +231,7 @@ write_member(RexpDocument *document, Member *member, Datum value)
 {
 	RexpBuffer *out = &document->buffer;
 	char		scratch[MAXDATELEN + 32];
+	RexpOutputSettings ignored;
 	const char *bytes;
 	size_t		len;
 
@@ -288,6 +289,9 @@ write_member(RexpDocument *document, Member *member, Datum value)
 		case REXP_VALUE_OTHER:
 			rexp_value_varlena(FunctionCall1(&member->function, value), &bytes, &len);
 			rexp_buffer_append(out, bytes, len);
+
+			/* a cast may be a function with SET, which has left the session's behind */
+			rexp_output_settings_enter(&ignored);
 			break;
 	}
 }
