@@ -314,7 +314,7 @@ known_word(const char *source, TupleDesc desc)
 {
 	RexpTemplate *template = rexp_template_parse(source, "command template", desc);
 	const RexpPiece *piece = &template->pieces[0];
-	RexpWord	word = {NULL};
+	RexpWord	word = {0};
 
 	if (template->npieces == 0)
 		word.bytes = "";

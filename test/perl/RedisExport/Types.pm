@@ -245,6 +245,11 @@ END
 interval ¦ 'infinity' ¦ "infinity" ¦ infinity
 interval ¦ '-infinity' ¦ "-infinity" ¦ -infinity
 END
+	'oid8 and regdatabase' => <<'END',
+oid8 ¦ '18446744073709551615' ¦ "18446744073709551615" ¦ 18446744073709551615
+regdatabase ¦ 'template1' ¦ "template1" ¦ template1
+regdatabase ¦ '4294967295' ¦ "4294967295" ¦ 4294967295
+END
 	# what LATIN1 has no room for
 	Unicode => <<'END',
 text ¦ '€ 𝄞 😀 日本' ¦ "€ 𝄞 😀 日本" ¦ € 𝄞 😀 日本
@@ -364,6 +369,7 @@ sub _cells
 	my %there = (
 		xml => !($node->psql($database, q{SELECT '<a/>'::xml}))[0],
 		hstore => $type->('hstore'),
+		'oid8 and regdatabase' => $type->('oid8'),
 		'infinite intervals' => $true->(q{current_setting('server_version_num')::int >= 170000}),
 		Unicode => $encoding ne 'LATIN1',
 	);
