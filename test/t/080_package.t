@@ -45,6 +45,10 @@ subtest 'the version is that of the control file' => sub {
 	is($meta->{provides}{redis_export}{version}, $three, 'META.json, of the extension');
 	is($meta->{provides}{redis_export}{file}, $install, 'META.json, the file');
 	like((read_page('CHANGELOG.md') =~ /^(## .*)/m)[0], qr/^## \Q$version\E \((?:unreleased|\d{4}-\d\d-\d\d)\)$/, 'the first heading of CHANGELOG.md');
+	like(read_page('debian/changelog'), qr/\Aredis-export \(\Q$three\E-/, 'debian/changelog');
+	my $spec = read_page('redis_export.spec');
+	like($spec, qr/^Version: +\Q$three\E$/m, 'redis_export.spec');
+	like($spec, qr/^%changelog\n\* .* - \Q$three\E-\d+$/m, 'and its changelog');
 	for my $script (map { s{.*/}{}r } glob "$project/redis_export--*--*.sql")
 	{
 		like(read_page($script), qr{\A/\* \Q$script\E \*/\n\n.*\n\\echo Use "ALTER EXTENSION redis_export UPDATE}, "$script begins as all do");
