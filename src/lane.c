@@ -1094,8 +1094,13 @@ rexp_lane_wait_for_node(RexpLane *lane, const RexpError *why, bool reconnect)
 void
 rexp_lane_halt(RexpLane *lane)
 {
-	if (lane->flow != REXP_FLOW_CLOSED)
-		lane->flow = REXP_FLOW_STOP;
+	if (lane->flow == REXP_FLOW_CLOSED)
+		return;
+
+	/* who was canceled while it connected may not have got as far as SELECT */
+	if (lane->flow == REXP_FLOW_CONNECT && lane->link != NULL)
+		rexp_link_close(lane->link);
+	lane->flow = REXP_FLOW_STOP;
 }
 
 /* The job ends this moment: take what has come in already. */

@@ -889,14 +889,28 @@ rexp_link_converse(RexpLink *link, const RexpBuffer *request, size_t *sent,
 /*
  * rexp_link_exchange
  *	  Send one command and wait for its reply, as rexp_link_converse() does.
+ *
+ * If an error is raised meanwhile, the connection is closed: what is sent on it would
+ * get the answer to this.
  */
 void *
 rexp_link_exchange(RexpLink *link, const RexpBuffer *request, int timeout,
 				   RexpError *error)
 {
 	size_t		sent = 0;
+	void	   *volatile reply = NULL;
 
-	return rexp_link_converse(link, request, &sent, timeout, error);
+	PG_TRY();
+	{
+		reply = rexp_link_converse(link, request, &sent, timeout, error);
+	}
+	PG_CATCH();
+	{
+		rexp_link_close(link);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return reply;
 }
 
 /*

@@ -299,6 +299,45 @@ subtest 'an index that stands still is not waited for without end' => sub {
 	}
 };
 
+# A canceled job still sends what is to follow the rows that are written: not behind a question that it will not see answered, whose
+# answer would be taken for that to the next command, nor on a connection that has not got as far as SELECT.
+subtest 'nothing is sent behind a question that was broken off' => sub {
+	my $broken_off = sub {
+		my ($name, $question, $template, $sub) = @_;
+		my $fake = RedisExport::Fake->new(all => sub { my ($fake, $client, @words) = @_; my $reply = $sub->($client, @words); return $reply eq 'login' ? $fake->_login($client, @words) : $reply eq 'none' ? undef : $reply });
+		add_server($node, $fake, name => $name, db => 1);
+		my $id = $node->safe_psql('postgres', qq{SELECT job FROM redis_command_export(\$\$SELECT i AS id, CASE i WHEN 1 THEN 'INCR' ELSE 'CH' END AS mode
+			FROM generate_series(1, 2) AS i\$\$, $template, ttl => '1 hour', server => '$name', wait => false)});
+		my $deadline = time + 60;
+		sleep 0.1 while !grep({ !defined $_->{reply} } $fake->commands($question)) && time < $deadline;
+		my ($asked) = grep { !defined $_->{reply} } $fake->commands($question);
+		ok($asked, "$question is asked and not answered");
+		my ($before) = scalar $fake->commands('PEXPIRE');
+		$node->safe_psql('postgres', "SELECT redis_export_cancel($id)");
+		poll_until($node, "SELECT finished_at IS NOT NULL FROM redis_export_progress WHERE job = $id");
+		no_worker_left($node);
+		ledger_ok($node, $id);
+		$node->safe_psql('postgres', "SELECT redis_command('$name', 'PING')");
+		is(scalar $fake->commands('PEXPIRE'), $before, 'nothing comes behind it');
+		my $row = job($node, $id);
+		is("$row->{state} $row->{rows_written} $row->{rows_in_doubt}", 'canceled 0 ' . $row->{rows_read}, 'the rows are in doubt');
+		$fake->stop;
+	};
+	$broken_off->('half_open', 'SELECT', q{ARRAY['RPUSH', 'list:#{id}', 'x']}, sub {
+		my ($client, $name) = @_;
+		return ':1' if $name eq 'RPUSH';
+		return CLOSE if $name eq 'PEXPIRE' && $client->{number} == 1;
+		return '+PONG' if $name eq 'PING';
+		return $name eq 'SELECT' && $client->{number} == 2 ? 'none' : 'login';
+	});
+	$broken_off->('echoes', 'ECHO', q{ARRAY['ZADD', 'board:#{id}', '#{mode}', '1', 'x']}, sub {
+		my ($client, $name, $key, $mode) = @_;
+		return $mode eq 'INCR' ? "\$1\r\n1" : CLOSE if $name eq 'ZADD';
+		return '+PONG' if $name eq 'PING';
+		return $name =~ /^(?:ECHO|PEXPIRE)$/ ? 'none' : 'login';
+	});
+};
+
 # No way leads there any more, as far as is known: so a debugger takes a row out of its way.
 subtest 'a row of which nothing is due ends the job' => sub {
 	my $gdb = sub {
