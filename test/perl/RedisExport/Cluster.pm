@@ -2,6 +2,7 @@
 #
 #   my $cluster = RedisExport::Cluster->new;                     # three masters; Debian's 7.0, without modules
 #   my $cluster = RedisExport::Cluster->new(replicas => 1, timeout => 1000, modules => 1, conf => { appendonly => 'yes' });
+#   my $cluster = RedisExport::Cluster->new(program => '/…/server');      # another server, 7.0 or later
 #   my $cluster = RedisExport::Cluster->new(tls => 'only_name');     # among themselves and to others TLS (RedisExport::Tls), with this certificate
 #   my $node = new_node($cluster);                               # ->host, ->port, ->cli are those of the first node
 #
@@ -93,6 +94,7 @@ sub _start
 	my $class = $self->{tls} ? 'RedisExport::Tls' : 'RedisExport::Redis';
 	return $class->new(
 		modules => $self->{modules},
+		program => $self->{program},
 		($self->{tls} ? (server => $self->{tls}) : ()),
 		conf => {
 			($self->{tls} ? ('tls-cluster' => 'yes', 'tls-replication' => 'yes') : ()),

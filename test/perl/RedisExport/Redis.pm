@@ -1,7 +1,8 @@
 # RedisExport::Redis: a Redis of the test's own, on a free port in a temporary folder. It ends with the test, however that ends.
 #
 #   my $redis = RedisExport::Redis->new;                    # 8.2.3 with JSON and search, started
-#   my $plain = RedisExport::Redis->new(modules => 0);      # the machine's own (Debian 12: 7.0), without modules
+#   my $plain = RedisExport::Redis->new(modules => 0);      # Debian's 7.0, without modules
+#   my $other = RedisExport::Redis->new(program => '/…/server', modules => [ 'rejson' ]);    # another server, and modules by name
 #   my $kept  = RedisExport::Redis->new(conf => { appendonly => 'yes', user => [ 'app on >pw ~* +@all', 'off off' ] });
 #
 #   $redis->port, ->host (127.0.0.1), ->socket, ->pid, ->dir, ->log
@@ -31,6 +32,7 @@ sub new
 	my ($class, %options) = @_;
 	my $dir = PostgreSQL::Test::Utils::tempdir_short();
 	my $self = bless {
+		program => $options{program},
 		modules => $options{modules} // 1,
 		conf => $options{conf} // {},
 		dir => $dir,
@@ -54,7 +56,7 @@ sub start
 	my ($self) = @_;
 	croak 'Redis is running already' if $self->{pid};
 	my $binaries = $ENV{REDIS_BINARIES} or croak 'REDIS_BINARIES is not set: run this with test/run';
-	my $server = $self->{modules} ? "$binaries/redis-server" : "$binaries/plain/redis-server";
+	my $server = $self->_program;
 	$self->_write_conf($binaries);
 
 	my $pid = fork // die "fork: $!";
@@ -68,9 +70,17 @@ sub start
 	return $self;
 }
 
+sub _program
+{
+	my ($self) = @_;
+	return $self->{program} // $ENV{REDIS_BINARIES} . ($self->{modules} ? '/redis-server' : '/plain/redis-server');
+}
+
+# A setting that is undef is left out, for servers that do not know it.
 sub _write_conf
 {
 	my ($self, $binaries) = @_;
+	my @modules = ref $self->{modules} ? @{ $self->{modules} } : $self->{modules} ? qw(redisearch rejson) : ();
 	my %conf = (
 		bind => '127.0.0.1',
 		port => $self->{port},
@@ -79,10 +89,10 @@ sub _write_conf
 		logfile => realpath($self->{log} =~ s{/[^/]+$}{}r) . $self->{log} =~ s{.*(/)}{$1}r,
 		save => '""',
 		'enable-debug-command' => 'local',
-		($self->{modules} ? (loadmodule => [ "$binaries/redisearch.so", "$binaries/rejson.so" ]) : ()),
+		(@modules ? (loadmodule => [ map { "$binaries/$_.so" } @modules ]) : ()),
 		%{ $self->{conf} });
 	open my $file, '>', "$self->{dir}/redis.conf" or die "$self->{dir}/redis.conf: $!";
-	for my $name (sort keys %conf)
+	for my $name (sort grep { defined $conf{$_} } keys %conf)
 	{
 		print $file "$name $_\n" for ref $conf{$name} ? @{ $conf{$name} } : $conf{$name};
 	}

@@ -1,6 +1,7 @@
-# RedisExport::Sentinel: sentinels (the machine's own Redis), and masters with replicas for them to watch.
+# RedisExport::Sentinel: sentinels (Debian's Redis 7.0), and masters with replicas for them to watch.
 #
 #   my ($master, @replicas) = redis_group(2);               # RedisExport::Redis with JSON, the replicas in step
+#   my ($master, $replica) = redis_group(1, program => …, modules => …, conf => {…});    # another server, see RedisExport::Redis
 #   my @sentinels = sentinels(3, main => [ $master, @replicas ], …);    # who know them all, and each other
 #   sentinel_server($node, \@sentinels, 'main', name => 's', timeout => 2, …);   # a foreign server; where instead of a sentinel
 #                                                           # there is a text, it is put into the list of hosts as it is
@@ -37,7 +38,8 @@ sub new
 	$self->{tls_port} = $tls_port;
 	# what it does every second or two by itself, or every ten, and how long it stands aside after it was stopped; the period of its
 	# pings is also that in which a replica must have answered to be made the master
-	$self->tell('SENTINEL', 'DEBUG', 'info-period', 200, 'ask-period', 100, 'publish-period', 200, 'tilt-period', 500);
+	my $answer = $self->cli('SENTINEL', 'DEBUG', 'info-period', 200, 'ask-period', 100, 'publish-period', 200, 'tilt-period', 500);
+	croak "SENTINEL DEBUG: $answer" unless $answer =~ /^OK$|Unknown subcommand/;    # 6.2 keeps its own
 	return $self;
 }
 
@@ -47,13 +49,13 @@ sub port { return $_[0]{tls_port} || $_[0]{port} }
 sub start
 {
 	my ($self) = @_;
-	my $server = "$ENV{REDIS_BINARIES}/plain/redis-server";
+	my $server = $self->_program;
 	$self->_write_conf($ENV{REDIS_BINARIES}) unless -e "$self->{dir}/redis.conf";
 	my $pid = fork // die "fork: $!";
 	if (!$pid)
 	{
 		chdir $self->{dir};
-		exec({ $server } 'redis-sentinel', "$self->{dir}/redis.conf") or POSIX::_exit(127);
+		exec({ $server } 'redis-sentinel', "$self->{dir}/redis.conf", '--sentinel') or POSIX::_exit(127);
 	}
 	$self->{pid} = $pid;
 	$self->_wait_until_it_answers;
@@ -85,10 +87,11 @@ sub about
 
 sub redis_group
 {
-	my ($count) = @_;
-	my %conf = (loadmodule => "$ENV{REDIS_BINARIES}/rejson.so", 'repl-diskless-sync-delay' => 0, 'repl-ping-replica-period' => 1);
-	my $master = RedisExport::Redis->new(modules => 0, conf => \%conf);
-	my @replicas = map { RedisExport::Redis->new(modules => 0, conf => { %conf, replicaof => '127.0.0.1 ' . $master->port }) } 1 .. $count;
+	my ($count, %options) = @_;
+	%options = (program => "$ENV{REDIS_BINARIES}/plain/redis-server", modules => [ 'rejson' ], %options);
+	my %conf = ('repl-diskless-sync-delay' => 0, 'repl-ping-replica-period' => 1, %{ $options{conf} // {} });
+	my $master = RedisExport::Redis->new(%options, conf => \%conf);
+	my @replicas = map { RedisExport::Redis->new(%options, conf => { %conf, replicaof => '127.0.0.1 ' . $master->port }) } 1 .. $count;
 	wait_until('the replicas are in step', sub { !grep { ($_->info('master_link_status') // '') ne 'up' } @replicas });
 	return ($master, @replicas);
 }
