@@ -1,6 +1,6 @@
 # The pages that people type from: all SQL of README.md, from top to bottom, in one session of psql that stops at the first error, and that of
 # docs/reference.md. What cannot be so on this machine is listed here, with its reason; an entry that fits nothing any more is a failure.
-# The third page, docs/nightly.md, has a test of its own.
+# The other pages, docs/nightly.md and docs/recipes.md, have tests of their own.
 use strict;
 use warnings;
 use FindBin;
