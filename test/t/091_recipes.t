@@ -221,6 +221,65 @@ subtest $section => sub {
 	is(redis_keys_count($redis, 'product:*'), 1200, 'the new ones are there');
 };
 
+# What an exporter does with its file: the columns that a query returns are those that are listed below it, and each of them is a number or a label.
+$section = 'Alerts and a dashboard';
+subtest $section => sub {
+	run_next($section) for 1 .. 4;
+	my ($yaml) = $page =~ /^```yaml\n(.*?)^```/ms or die 'there is no YAML';
+	my %metrics;
+	for my $block (split /^(?=\w)/m, $yaml)
+	{
+		my ($name, $query, $list) = $block =~ /^(\w+):\n(?:  cache_seconds: \d+\n)?  query: \|\n((?:    .*\n)+)  metrics:\n((?:    - .*\n)+)\z/
+			or die "a metric of another form: $block";
+		$metrics{$name} = { query => $query, list => [ $list =~ /^    - (\w+): \{usage: "(LABEL|GAUGE)", description: "[^"]+"\}$/mg ] };
+		is(scalar @{ $metrics{$name}{list} }, 2 * ($list =~ tr/\n//), "$name: each line of the list is one");
+	}
+	is(join(' ', sort keys %metrics), 'redis_export_last redis_export_mark redis_export_running', 'three metrics');
+	my @told = $page =~ /^\| `(redis_export_\w+)` \|/mg;
+	cmp_ok(scalar @told, '>', 10, 'the table says what the numbers mean');
+	for my $number (@told)
+	{
+		my ($name, $column) = $number =~ /^(redis_export_(?:last|mark|running))_(\w+)$/;
+		ok((grep { $_ eq $column } @{ $metrics{ $name // '' }{list} }), "$number is a number that there is");
+	}
+
+	# one that runs, one that has failed, one that is done
+	my $job = start_job($node, 'SELECT id FROM events', 'slow:#{id}', rate => 20, batch => 1);
+	until_written($node, $job, 1);
+	sql_error($node, q{SELECT redis_json_export('SELECT 1 AS id, 1/0 AS x', 'bad:#{id}')});
+	my $exporter = session($node, user => 'exporter');
+	my %rows;
+	for my $name (sort keys %metrics)
+	{
+		my $row = "SELECT * FROM (\n$metrics{$name}{query}) AS q";
+		my %usage = @{ $metrics{$name}{list} };
+		$rows{$name} = [ map { $json->decode($_) } split /\n/, $exporter->query("SELECT row_to_json(r) FROM ($row) AS r") ];
+		ok(scalar @{ $rows{$name} }, "$name has rows");
+		for my $row (@{ $rows{$name} })
+		{
+			is(join(' ', sort keys %$row), join(' ', sort keys %usage), 'with the columns that are listed');
+			is(join(' ', grep { $usage{$_} eq 'GAUGE' && ($row->{$_} // '') !~ /^-?[\d.]+(?:e-?\d+)?$/ } sort keys %$row), '', 'all but labels are numbers');
+			isnt($row->{key_template}, undef, 'the exporter sees the template') if $name ne 'redis_export_mark';
+		}
+	}
+	my ($running) = grep { $_->{key_template} eq 'slow:#{id}' } @{ $rows{redis_export_running} };
+	is($running->{jobs}, 1, 'the one that runs');
+	my %failed = map { $_->{key_template} => $_->{failed} } @{ $rows{redis_export_last} };
+	is($failed{'bad:#{id}'}, 1, 'the one that failed');
+	is($failed{'product:2:#{id}'}, 0, 'the one that is done');
+	is(join(' ', sort map { $_->{mark} } @{ $rows{redis_export_mark} }), 'notes notes: deleted', 'the marks');
+	$exporter->quit;
+	sql("SELECT redis_export_cancel($job)");
+	job_ends($node, $redis, $job, state => 'canceled');
+};
+
+# The server is one that nobody answers for; the tokens are told in mid-job by a user of the test's Redis.
+$section = 'Managed services';
+subtest $section => sub {
+	run_next($section) for 1 .. 3;
+	is(sql(q{SELECT umoptions::text FROM pg_user_mappings WHERE srvname = 'cache'}), '{username=app,"password=the next token"}', 'the mapping has the next token');
+};
+
 $section = 'On a replica, after a load on the primary';
 subtest $section => sub {
 	$node->backup('base');
