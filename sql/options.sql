@@ -18,6 +18,27 @@ CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (username 'app');
 CREATE USER MAPPING FOR CURRENT_USER SERVER s2 OPTIONS (host 'localhost');
 CREATE USER MAPPING FOR CURRENT_USER SERVER s2 OPTIONS (passwd 'secret');
 
+-- all in one, as services hand it out
+CREATE SERVER s4 FOREIGN DATA WRAPPER redis_export OPTIONS (uri 'redis://localhost:6380/3', timeout '30');
+ALTER SERVER s4 OPTIONS (ADD tls_verify 'ca');
+ALTER SERVER s4 OPTIONS (ADD host 'localhost');
+ALTER SERVER s4 OPTIONS (ADD port '6380');
+ALTER SERVER s4 OPTIONS (ADD db '0');
+ALTER SERVER s4 OPTIONS (ADD tls 'true');
+ALTER SERVER s4 OPTIONS (ADD sentinel_hosts 'a', ADD sentinel_service 'm');
+DROP SERVER s4;
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (uri 'redis://app:secret@localhost:6379/0');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (uri 'localhost:6379');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (uri 'unix:///run/redis/redis.sock');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (uri 'redis://%2Frun%2Fredis%2Fredis.sock');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (uri 'redis:///0');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (uri 'redis://localhost:secret');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (uri 'redis://localhost/sessions');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (uri 'redis://localhost/0?timeout=5');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (uri 'redis://::1:6379');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (uri 'redis://local%20host');
+CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (host 'unix:///run/redis/redis.sock');
+
 -- values that cannot be
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (host '');
 CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (host 'two words');

@@ -23,10 +23,26 @@
 
 #define HOST_LENGTH 253
 #define PORT_MOST 65535
+#define REDIS_PORT 6379
 
 /* The characters of names and addresses; an address of IPv6 may end in %interface. */
 static const char host_characters[] =
 	"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:%";
+
+/* What a URI begins with, and whether Redis speaks TLS then. */
+static const struct
+{
+	const char *scheme;
+	bool		tls;
+}			schemes[] = {
+	{"redis://", false},
+	{"rediss://", true},
+	{"valkey://", false},
+	{"valkeys://", true},
+};
+
+static const char names_socket[] = "It names a Unix socket.";
+static const char hint_at_host[] = "Give the path of a Unix socket as option \"host\".";
 
 static const char *
 socket_fault(const char *path)
@@ -117,6 +133,23 @@ rexp_address_name(RexpAddress *address, const char *name, size_t len)
 		strlcpy(address->name, told.host, sizeof(address->name));
 }
 
+/* The number that these digits say; -1 if it is none, or has more than nine. */
+static int
+number_of(const char *from, const char *end)
+{
+	int			number = 0;
+
+	if (from == end || end - from > 9)
+		return -1;
+	for (; from < end; from++)
+	{
+		if (*from < '0' || *from > '9')
+			return -1;
+		number = number * 10 + (*from - '0');
+	}
+	return number;
+}
+
 /*
  * rexp_address_listed
  *	  Read one entry of a list, host, host:port or [address]:port, and go past the
@@ -129,8 +162,7 @@ rexp_address_listed(RexpAddress *address, const char **at, int default_port)
 	size_t		len = strcspn(from, ",");
 	const char *end = from + len;
 	const char *colon;
-	char	   *past;
-	long		port = default_port;
+	int			port = default_port;
 
 	*at = *end == ',' ? end + 1 : end;
 	while (end > from && end[-1] == ' ')
@@ -151,12 +183,138 @@ rexp_address_listed(RexpAddress *address, const char **at, int default_port)
 		len = (colon ? colon : end) - from;
 	}
 	if (colon != NULL)
-	{
-		if (strspn(colon + 1, "0123456789") != (size_t) (end - colon - 1))
-			return false;
-		port = strtol(colon + 1, &past, 10);
-		if (past != end || past == colon + 1)
-			return false;
-	}
+		port = number_of(colon + 1, end);
 	return rexp_address_told(address, REXP_ADDRESS_BY_SENTINEL_HOSTS, from, len, port);
+}
+
+static int
+hex_digit(char digit)
+{
+	if (digit >= '0' && digit <= '9')
+		return digit - '0';
+	digit |= 0x20;
+	return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+/*
+ * Write what this part of a URI stands for, %41 being A, into a buffer that is as long at
+ * least; its length, or -1 if a % is none that can be decoded.
+ */
+static int
+decode(char *buffer, const char *from, const char *end)
+{
+	char	   *to = buffer;
+
+	while (from < end)
+	{
+		if (*from != '%')
+		{
+			*to++ = *from++;
+			continue;
+		}
+		if (end - from < 3 || hex_digit(from[1]) < 0 || hex_digit(from[2]) < 0)
+			return -1;
+		*to++ = (char) (hex_digit(from[1]) << 4 | hex_digit(from[2]));
+		from += 3;
+	}
+	return to - buffer;
+}
+
+/* The host and the port of a URI, which are all between "//" and the path. */
+static const char *
+authority_fault(RexpUri *result, const char *from, const char *end, const char **hint)
+{
+	bool		in_brackets = from < end && *from == '[';
+	const char *past = in_brackets ? memchr(from, ']', end - from) :
+		memchr(from, ':', end - from);
+	int			port = REDIS_PORT;
+	char		host[3 * REXP_HOST_SIZE];
+	int			len;
+
+	if (in_brackets)
+	{
+		if (past == NULL || (past + 1 < end && past[1] != ':'))
+			return "It has an opening bracket without a closing one before the port.";
+		from++;
+	}
+	else if (past == NULL)
+		past = end;
+	if (!in_brackets && past < end && memchr(past + 1, ':', end - past - 1) != NULL)
+	{
+		*hint = "An IPv6 address stands in brackets, as in redis://[::1]:6379.";
+		return "It has more than one colon after \"//\".";
+	}
+	if (past - from > (ptrdiff_t) sizeof(host))
+		return "The name of the host is too long.";
+	len = decode(host, from, past);
+	past += in_brackets;
+	if (past < end)
+		port = number_of(past + 1, end);
+	if (len == 0)
+		return "It names no host.";
+	if (len > 0 && host[0] == '/')
+	{
+		*hint = hint_at_host;
+		return names_socket;
+	}
+	if (port < 1 || port > PORT_MOST)
+		return "Its port is not a whole number from 1 to 65535.";
+	if (len < 0 || (memchr(host, ':', len) != NULL) != in_brackets ||
+		!rexp_address_told(&result->address, REXP_ADDRESS_BY_HOST, host, len, port))
+		return "Its host is not a host name, an IPv4 address, or an IPv6 address in brackets.";
+	return NULL;
+}
+
+/*
+ * rexp_address_uri
+ *	  Read a URI, as in redis://host:port/db.  What is wrong with it, as a sentence, or
+ *	  NULL; then *hint says what to do, or is NULL.
+ *
+ * Neither repeats a part of the URI, which may hold a password at any place.
+ */
+const char *
+rexp_address_uri(RexpUri *result, const char *uri, const char **hint)
+{
+	const char *from = NULL;
+	const char *end;
+	char		db[16];
+	int			len;
+
+	*hint = NULL;
+	for (size_t i = 0; i < lengthof(schemes) && from == NULL; i++)
+	{
+		if (pg_strncasecmp(uri, schemes[i].scheme, strlen(schemes[i].scheme)) == 0)
+		{
+			from = uri + strlen(schemes[i].scheme);
+			result->tls = schemes[i].tls;
+		}
+	}
+	if (from == NULL)
+	{
+		bool		is_unix = pg_strncasecmp(uri, "unix:", strlen("unix:")) == 0;
+
+		*hint = is_unix ? hint_at_host : "Give a URI as in redis://host:port/db, or with rediss:// for TLS.";
+		return is_unix ? names_socket : "It does not begin with redis://, rediss://, valkey:// or valkeys://.";
+	}
+	if (strchr(from, '@') != NULL)
+	{
+		*hint = "Leave them out, and set the options \"username\" and \"password\" of a user mapping.";
+		return "It holds a user name or a password, and all roles can read the options of a foreign server.";
+	}
+	if (strpbrk(from, "?#") != NULL)
+	{
+		*hint = "Leave them out, and set the options of the foreign server that do the same.";
+		return "It has parameters after a ? or #.";
+	}
+
+	end = from + strcspn(from, "/");
+	result->db = 0;
+	if (end[0] == '/' && end[1] != '\0')
+	{
+		len = strlen(end + 1) < sizeof(db) ? decode(db, end + 1, end + strlen(end)) : -1;
+		result->db = len < 0 ? -1 : number_of(db, db + len);
+		if (result->db < 0 || result->db > REXP_DB_MOST)
+			return "Its path is not the number of a database, as in redis://host:port/0.";
+	}
+	return authority_fault(result, from, end, hint);
 }

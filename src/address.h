@@ -11,6 +11,9 @@
 /* For a host's name, of which DNS allows 253 characters, with a zero. */
 #define REXP_HOST_SIZE 256
 
+/* The highest number of a database that an option may have. */
+#define REXP_DB_MOST 1000000
+
 /* Who has said it.  Only the option "host" may name a Unix socket. */
 typedef enum RexpAddressSource
 {
@@ -18,7 +21,7 @@ typedef enum RexpAddressSource
 	REXP_ADDRESS_BY_MAP,		/* of a cluster */
 	REXP_ADDRESS_BY_SENTINEL,
 	REXP_ADDRESS_BY_SENTINEL_HOSTS, /* that option */
-	REXP_ADDRESS_BY_HOST		/* that option */
+	REXP_ADDRESS_BY_HOST		/* that option, or the host in the option "uri" */
 } RexpAddressSource;
 
 typedef struct RexpAddress
@@ -29,6 +32,14 @@ typedef struct RexpAddress
 	char		name[REXP_HOST_SIZE];	/* a map's name for it besides, or empty */
 } RexpAddress;
 
+/* What a URI of the option "uri" says. */
+typedef struct RexpUri
+{
+	RexpAddress address;
+	int			db;
+	bool		tls;
+} RexpUri;
+
 extern const char *rexp_host_fault(const char *host, bool may_be_socket);
 extern bool rexp_address_is_socket(const RexpAddress *address);
 extern const char *rexp_address_fault(const RexpAddress *address);
@@ -37,5 +48,6 @@ extern bool rexp_address_told(RexpAddress *address, RexpAddressSource source,
 							  const char *host, size_t len, int64 port);
 extern void rexp_address_name(RexpAddress *address, const char *name, size_t len);
 extern bool rexp_address_listed(RexpAddress *address, const char **at, int default_port);
+extern const char *rexp_address_uri(RexpUri *result, const char *uri, const char **hint);
 
 #endif							/* REDIS_EXPORT_ADDRESS_H */

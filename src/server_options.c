@@ -42,6 +42,7 @@ typedef enum OptionKind
 	OPTION_INTEGER,
 	OPTION_SECONDS,				/* decimals allowed; milliseconds in the struct */
 	OPTION_BOOLEAN,
+	OPTION_URI,					/* sets host, port, db and tls.enabled */
 	OPTION_VERIFY,				/* RexpTlsVerify */
 	OPTION_CLUSTER				/* RexpClusterMode */
 } OptionKind;
@@ -61,8 +62,10 @@ static const Option options_known[] = {
 	offsetof(RexpLinkOptions, host)},
 	{"port", ForeignServerRelationId, OPTION_INTEGER, 1, 65535,
 	offsetof(RexpLinkOptions, port)},
-	{"db", ForeignServerRelationId, OPTION_INTEGER, 0, 1000000,
+	{"db", ForeignServerRelationId, OPTION_INTEGER, 0, REXP_DB_MOST,
 	offsetof(RexpLinkOptions, db)},
+	{"uri", ForeignServerRelationId, OPTION_URI, 0, 0,
+	offsetof(RexpLinkOptions, host)},
 	{"connect_timeout", ForeignServerRelationId, OPTION_SECONDS, 0.1, 86400,
 	offsetof(RexpLinkOptions, connect_timeout)},
 	{"timeout", ForeignServerRelationId, OPTION_SECONDS, 0.1, 86400,
@@ -230,7 +233,27 @@ option_verify(const Option *option, const char *text)
 	return REXP_TLS_VERIFY_FULL;	/* keeps the compiler quiet */
 }
 
-/* Set the member that an option stands for. */
+/* Set what a URI says; an error does not repeat it, since it may hold a password. */
+static void
+apply_uri(RexpLinkOptions *result, const char *name, const char *value)
+{
+	RexpUri		uri;
+	const char *hint;
+	const char *fault = rexp_address_uri(&uri, value, &hint);
+
+	if (fault != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE),
+				 errmsg("invalid value for option \"%s\"", name),
+				 errdetail("%s", fault),
+				 hint != NULL ? errhint("%s", hint) : 0));
+	result->host = pstrdup(uri.address.host);
+	result->port = uri.address.port;
+	result->db = uri.db;
+	result->tls.enabled = uri.tls;
+}
+
+/* Set the member that an option stands for, or those. */
 static void
 apply_option(RexpLinkOptions *result, const Option *option, const char *value)
 {
@@ -251,6 +274,9 @@ apply_option(RexpLinkOptions *result, const Option *option, const char *value)
 			break;
 		case OPTION_BOOLEAN:
 			*(bool *) member = option_boolean(option, value);
+			break;
+		case OPTION_URI:
+			apply_uri(result, option->name, value);
 			break;
 		case OPTION_VERIFY:
 			*(RexpTlsVerify *) member = option_verify(option, value);
@@ -284,18 +310,15 @@ require_superuser(const char *option, const char *what, const char *detail)
 				 errdetail("%s", detail)));
 }
 
-/*
- * A URL tells in one what are several options here.  It may hold a password, which an
- * error is not to repeat.
- */
+/* A URI has an option of its own; it may hold a password, which an error is not to repeat. */
 static void
-refuse_url(const char *option, const char *value)
+refuse_uri(const char *option, const char *value, const char *hint)
 {
 	if (strstr(value, "://") != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE),
-				 errmsg("invalid value for option \"%s\": it is a URL", option),
-				 errhint("Give host, port and db as options of their own, tls 'true' for rediss, and username and password in a user mapping.")));
+				 errmsg("invalid value for option \"%s\": it is a URI", option),
+				 errhint("%s", hint)));
 }
 
 /* What is sent to a server as a word of its own is a word. */
@@ -317,13 +340,19 @@ validate_host(const char *value)
 	const char *fault = rexp_host_fault(value, true);
 
 	if (value[0] != '/')
-		refuse_url("host", value);
+		refuse_uri("host", value,
+				   pg_strncasecmp(value, "unix:", strlen("unix:")) == 0 ?
+				   "Give the path of a Unix socket alone." :
+				   "Give it as option \"uri\", without user name and password, which are options of a user mapping.");
 	if (fault != NULL)
 		refuse_value("host", value, fault);
 	if (value[0] == '/')
 		require_superuser("host", " to the path of a socket",
 						  "Only superusers may, as the server's own operating system user would enter there.");
 }
+
+static const char hint_at_sentinels[] =
+	"It is a list as in host1:26379,host2:26379; 26379 is the port by default.";
 
 /* Is the value one that the option can have, and this user may give it? */
 static void
@@ -351,10 +380,9 @@ validate_value(const Option *option, const char *value)
 	}
 	else if (strcmp(option->name, "sentinel_hosts") == 0)
 	{
-		refuse_url("sentinel_hosts", value);
+		refuse_uri("sentinel_hosts", value, hint_at_sentinels);
 		if (!rexp_sentinel_hosts_are_valid(value))
-			refuse_value("sentinel_hosts", value,
-						 "It is a list as in host1:26379,host2:26379; 26379 is the port by default.");
+			refuse_value("sentinel_hosts", value, hint_at_sentinels);
 	}
 	else if (strcmp(option->name, "sentinel_service") == 0)
 		validate_word("sentinel_service", value,
@@ -367,6 +395,44 @@ validate_value(const Option *option, const char *value)
 				refuse_value("client_name", value,
 							 "Redis allows no spaces or special characters in it.");
 		}
+	}
+}
+
+/*
+ * Raise an error if a server has the option "uri", and another that says the same or
+ * asks for a TLS that the URI has not.
+ */
+static void
+validate_uri(List *options, const RexpLinkOptions *all)
+{
+	static const char *const said[] = {"host", "port", "db", "tls", "sentinel_hosts"};
+	bool		given = false;
+	ListCell   *cell;
+
+	foreach(cell, options)
+		given |= strcmp(lfirst_node(DefElem, cell)->defname, "uri") == 0;
+	if (!given)
+		return;
+	foreach(cell, options)
+	{
+		const char *name = lfirst_node(DefElem, cell)->defname;
+
+		for (size_t i = 0; i < lengthof(said); i++)
+		{
+			if (strcmp(name, said[i]) == 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE),
+						 errmsg("option \"%s\" cannot be used with option \"%s\"",
+								name, "uri"),
+						 errdetail("The URI says host, port, database and whether to use TLS."),
+						 strcmp(name, "tls") == 0 ?
+						 errhint("Begin the URI with rediss:// for TLS, or with redis:// for none.") : 0));
+		}
+		if (strncmp(name, "tls_", strlen("tls_")) == 0 && !all->tls.enabled)
+			ereport(ERROR,
+					(errcode(ERRCODE_FDW_INVALID_ATTRIBUTE_VALUE),
+					 errmsg("option \"%s\" cannot be used with a URI without TLS", name),
+					 errhint("Begin the URI with rediss:// for TLS.")));
 	}
 }
 
@@ -384,7 +450,8 @@ validate_tls(List *options, const char *prefix, const RexpTlsOptions *tls,
 	{
 		DefElem    *def = lfirst_node(DefElem, cell);
 
-		if (strcmp(def->defname, prefix) == 0)
+		if (strcmp(def->defname, prefix) == 0 ||
+			(strcmp(def->defname, "uri") == 0 && strcmp(prefix, "tls") == 0))
 			tls_is_set = true;
 		else if (strncmp(def->defname, prefix, strlen(prefix)) == 0)
 			other = def->defname;
@@ -455,6 +522,7 @@ validate_server(List *options)
 		apply_option(&all, known_option(def->defname, ForeignServerRelationId),
 					 defGetString(def));
 	}
+	validate_uri(options, &all);
 	validate_tls(options, "tls", &all.tls, all.host);
 	validate_tls(options, "sentinel_tls", &all.sentinel_tls, NULL);
 	validate_sentinel(&all);

@@ -88,6 +88,16 @@ subtest 'an export, and a command' => sub {
 		$session->query(q{SELECT string_agg(md5(i::text), '') FROM generate_series(1, 500000) AS i}), 'is there to the last byte');
 };
 
+subtest 'a URI that says TLS' => sub {
+	for my $scheme ('rediss', 'valkeys')
+	{
+		my $name = 's' . ++$count;
+		$node->safe_psql('postgres', "CREATE SERVER $name FOREIGN DATA WRAPPER redis_export OPTIONS (uri '$scheme://localhost:" . $redis->port . q{/2', tls_ca_file '} . tls_file('ca.crt') . q{')});
+		accepts($name, "$scheme, with the name in it verified");
+		like(sql_error($node, "ALTER SERVER $name OPTIONS (SET uri 'redis://localhost')"), qr/^ERROR:  option "tls_ca_file" cannot be used with a URI without TLS/m, 'and not without');
+	}
+};
+
 subtest 'with a password and a database' => sub {
 	my $locked = RedisExport::Tls->new(conf => { requirepass => 'sesame' });
 	my $server = server($locked, db => 3);

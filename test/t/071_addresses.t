@@ -97,17 +97,72 @@ subtest 'hosts that are good' => sub {
 	}
 };
 
-subtest 'a URL, and a port behind the host' => sub {
-	for my $url ('redis://h:1/0', 'rediss://app:sesame@h:1/0', 'unix:///run/redis.sock')
+subtest 'a URI, and a port behind the host' => sub {
+	for my $uri ('redis://h:1/0', 'rediss://app:sesame@h:1/0')
 	{
-		my $error = error_of("CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (host '$url')");
-		like($error, qr/^ERROR:  HV024: invalid value for option "host": it is a URL\nHINT:  Give host, port and db as options of their own, tls 'true' for rediss, and username and password in a user mapping\.$/m, $url);
+		my $error = error_of("CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (host '$uri')");
+		like($error, qr/^ERROR:  HV024: invalid value for option "host": it is a URI\nHINT:  Give it as option "uri", without user name and password, which are options of a user mapping\.$/m, $uri);
 		unlike($error, qr/sesame/, 'without what is secret');
 	}
 	like(error_of(q{CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (host 'h:6379')}),
 		qr/^ERROR:  HV024: .*"h:6379"\nHINT:  .*a host alone/, 'h:6379');
 	like(error_of(q{CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (sentinel_hosts 'redis://h:1', sentinel_service 'm')}),
-		qr/^ERROR:  HV024: invalid value for option "sentinel_hosts": it is a URL/, 'for sentinels');
+		qr/^ERROR:  HV024: invalid value for option "sentinel_hosts": it is a URI\nHINT:  It is a list/, 'for sentinels');
+};
+
+# The server of a test with this URI; as a role that is no superuser.
+sub uri_error { my ($uri) = @_; return as_low("CREATE SERVER bad FOREIGN DATA WRAPPER redis_export OPTIONS (uri '$uri')") }
+
+subtest 'URIs that are good' => sub {
+	my $port = $redis->port;
+	$redis->cli('-n', 3, 'SET', 'here', 'three');
+	$redis->cli('SET', 'here', 'zero');
+	my %good = ("redis://127.0.0.1:$port/3" => 'three', "REDIS://127.0.0.1:$port" => 'zero', "valkey://127.0.0.1:$port/" => 'zero', "redis://%31%327.0.0.1:$port/%33" => 'three');
+	for my $uri (sort keys %good)
+	{
+		is(as_low("CREATE SERVER good FOREIGN DATA WRAPPER redis_export OPTIONS (uri '$uri')"), '', "$uri, by an ordinary role");
+		is($node->safe_psql('postgres', q{SELECT redis_command('good', 'GET', 'here')}), qq{"$good{$uri}"}, 'it leads there');
+		$node->safe_psql('postgres', 'DROP SERVER good');
+	}
+	# where nobody listens, so that the error says what was read
+	my %read = ('redis://[::1]:1' => '::1', 'redis://[::ffff:127.0.0.1]:1/0' => '::ffff:127.0.0.1');
+	for my $uri (sort keys %read)
+	{
+		$node->safe_psql('postgres', "CREATE SERVER good FOREIGN DATA WRAPPER redis_export OPTIONS (uri '$uri')");
+		like(error_of(q{SELECT redis_command('good', 'PING')}), qr/"good" at "\Q$read{$uri}\E", port 1: .*\nHINT:  See that Redis runs there, and host and port/, "$uri");
+		$node->safe_psql('postgres', 'DROP SERVER good');
+	}
+	for my $uri ('redis://[fe80::1%25eth0]:6379/0', 'redis://' . 'x' x 253, 'redis://' . '%78' x 253)
+	{
+		is(uri_error($uri), '', $uri);
+		$node->safe_psql('postgres', 'DROP SERVER bad');
+	}
+};
+
+# Whatever is wrong, there may be a password in it, at any place.
+subtest 'URIs that are none' => sub {
+	my $visits = visits();
+	my %bad = (
+		'app:sesame@h:1/0' => qr/does not begin/, 'redis://app:sesame@h:1/0' => qr/user name or a password, .*\nHINT:  .*"username" and "password" of a user mapping/,
+		'rediss://:sesame@h' => qr/user name or a password/, 'valkeys://sesame@h' => qr/user name or a password/, 'redis://:ses/ame?sesame@h:1' => qr/user name or a password/,
+		'redis://app:sesame:1' => qr/more than one colon .*\nHINT:  .*in brackets/, 'redis://h:sesame' => qr/Its port/, 'redis://h:1/sesame' => qr/Its path/,
+		'redis://h:1/0?password=sesame' => qr/parameters/, 'redis://h:1/0#sesame' => qr/parameters/, 'redis://h sesame' => qr/Its host/, 'sesame' => qr/does not begin/,
+		'redis://h:0' => qr/Its port/, 'redis://h:65536' => qr/Its port/, 'redis://h:4294973675' => qr/Its port/, 'redis://h:' => qr/Its port/, 'redis://h:+1' => qr/Its port/,
+		'redis://h:%31' => qr/Its port/, 'redis://h/1000001' => qr/Its path/, 'redis://h/-1' => qr/Its path/, 'redis://h/0/' => qr/Its path/, 'redis://h/%3' => qr/Its path/,
+		'redis://h/99999999999999999999' => qr/Its path/, 'redis://h/0%00' => qr/Its path/,
+		'redis://' => qr/names no host/, 'redis:///0' => qr/names no host/, 'redis://:6379' => qr/names no host/, 'redis://[]' => qr/names no host/,
+		'redis://h%' => qr/Its host/, 'redis://h%zz' => qr/Its host/, 'redis://h%00x' => qr/Its host/, 'redis://h%0a' => qr/Its host/, 'redis://%3a%3a1' => qr/Its host/,
+		'redis://[127.0.0.1]' => qr/Its host/, 'redis://[::1' => qr/bracket/, 'redis://[::1]6379' => qr/bracket/, 'redis://::1:6379' => qr/more than one colon/,
+		'redis://' . 'x' x 254 => qr/Its host/, 'redis://' . 'x' x 5000 => qr/too long/, 'redis:h' => qr/does not begin/, 'http://h' => qr/does not begin/, '' => qr/does not begin/,
+		"unix://$socket" => qr/names a Unix socket\.\nHINT:  .*as option "host"/, 'redis://' . $socket =~ s{/}{%2F}gr => qr/names a Unix socket\.\nHINT:  .*as option "host"/,
+	);
+	for my $uri (sort keys %bad)
+	{
+		my $error = uri_error($uri);
+		like($error, qr/\AERROR:  HV024: invalid value for option "uri"\nDETAIL:  .*$bad{$uri}/, $uri);
+		unlike($error, qr/sesame|ses\/|%73/, 'without what may be secret');
+	}
+	is(visits(), $visits, 'nobody was at the socket');
 };
 
 # A server that was made before there was a check, or by who may write catalogs.
