@@ -410,6 +410,15 @@ read_marks(const char *server)
 	{
 		size_t		around = strlen(KEY_BEGIN) + strlen(KEY_END);
 		Listed	   *listed;
+		RexpError	error;
+
+		/* a user of Redis who may not read marks shall not think that there are none */
+		if (reply->type == REDIS_REPLY_ERROR)
+		{
+			(void) rexp_answer_to(reply->str, reply->len, &error);
+			if (error.sqlstate != ERRCODE_WRONG_OBJECT_TYPE)
+				rexp_error_raise(&error);
+		}
 
 		/* gone meanwhile, or of another type, or none that was asked for */
 		if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 ||
