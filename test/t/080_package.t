@@ -197,6 +197,15 @@ subtest 'make dist' => sub {
 	add_server($node, $redis);
 	is($node->safe_psql('postgres', q{SELECT extversion FROM pg_extension WHERE extname = 'redis_export'}), $version, 'it can be created');
 	is($node->safe_psql('postgres', q{SELECT state, rows_written FROM redis_hash_export('SELECT 1 AS id', 'zip:#{id}')}), 'done|1', 'and exports');
+
+	# the tables of the compose file: those of the pages, where the extension can be
+	my $pages = join '', map { slurp_file($_) } "$tree/README.md", glob "$tree/docs/*.md";
+	my $tables = slurp_file("$tree/docker/init.sql");
+	is(join("\n", grep { /^(CREATE TABLE|INSERT)/ && index($pages, $_) < 0 } split /\n/, $tables), '', 'docker/init.sql has the tables of the pages');
+	$node->safe_psql('postgres', 'CREATE DATABASE docker');
+	$node->safe_psql('docker', $tables);
+	is($node->safe_psql('docker', 'SELECT count(*) > 1000 FROM people'), 't', 'and runs');
+
 	is($node->safe_psql('postgres', q{SELECT version FROM pg_get_loaded_modules() WHERE file_name LIKE 'redis_export%'}),
 		'', 'a session that has not used it has not loaded it') if $node->pg_version >= 18;
 	is($node->safe_psql('postgres', q{LOAD 'redis_export'; SELECT version FROM pg_get_loaded_modules() WHERE file_name LIKE 'redis_export%'}),
