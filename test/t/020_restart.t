@@ -90,11 +90,7 @@ subtest 'not there at the start, and later is' => sub {
 	$redis->stop;
 	$session->send(rows(500));
 	poll_until($node, q{SELECT state = 'retrying' FROM redis_export_progress ORDER BY job DESC LIMIT 1});
-	for (1 .. 200)
-	{
-		last if $session->messages =~ /WARNING/;
-		sleep 0.1;
-	}
+	wait_until('a warning', sub { $session->messages =~ /WARNING/ });
 	like($session->messages, qr/WARNING:  export job \d+ tries again: could not connect to Redis server "redis"/, 'a warning at once');
 	$redis->start;
 	$session->wait;

@@ -89,11 +89,7 @@ subtest 'MISCONF' => sub {
 	$sick->cli('SET', 'a', 1);
 	mkdir $sick->dir . '/dump.rdb';    # so that it cannot be written
 	$sick->cli('BGSAVE');
-	for (1 .. 500)
-	{
-		last if $sick->info('rdb_last_bgsave_status') eq 'err';
-		sleep 0.02;
-	}
+	wait_until('it could not save', sub { $sick->info('rdb_last_bgsave_status') eq 'err' });
 	$session->send(rows(100, server => q{'sick'}));
 	until_retrying(qr/^Redis answered: MISCONF /);
 	$sick->cli('CONFIG', 'SET', 'stop-writes-on-bgsave-error', 'no');
@@ -108,11 +104,7 @@ subtest 'BUSY' => sub {
 	$redis->cli('CONFIG', 'SET', 'busy-reply-threshold', 10);
 	my $script = IO::Socket::INET->new(PeerAddr => $redis->host, PeerPort => $redis->port);
 	print $script "EVAL 'while true do end' 0\r\n";
-	for (1 .. 500)
-	{
-		last if $redis->cli('PING') =~ /BUSY/;
-		sleep 0.02;
-	}
+	wait_until('the script runs', sub { $redis->cli('PING') =~ /BUSY/ });
 	$session->send(rows(100));
 	until_retrying(qr/BUSY Redis is busy running a script/);
 	$redis->cli('SCRIPT', 'KILL');
@@ -185,11 +177,10 @@ subtest 'a real cluster that is not to be taken for one' => sub {
 	$nodes[0]->cli('CLUSTER', 'DELSLOTSRANGE', 8192, 16383);
 	$nodes[1]->cli('CLUSTER', 'ADDSLOTSRANGE', 8192, 16383);
 	$nodes[0]->cli('CLUSTER', 'MEET', '127.0.0.1', $nodes[1]->port, $nodes[1]{conf}{'cluster-port'});
-	for (1 .. 1000)
-	{
-		last if $nodes[0]->cli('CLUSTER', 'INFO') =~ /^cluster_state:ok/m && $nodes[0]->cli('CLUSTER', 'SHARDS') =~ /\b@{[ $nodes[1]->port ]}\b/;
-		sleep 0.02;
-	}
+	my $port = $nodes[1]->port;
+	wait_until('the nodes know each other', sub {
+		$nodes[0]->cli('CLUSTER', 'INFO') =~ /^cluster_state:ok/m && $nodes[0]->cli('CLUSTER', 'SHARDS') =~ /\b$port\b/
+	});
 	my $error = failed_export(20, server => q{'cluster'});
 	like($error, qr/^ERROR:  0A000: Redis answered: MOVED \d+ 127\.0\.0\.1:@{[ $nodes[1]->port ]}\n.*HINT:  This Redis is a node of a Redis Cluster/ms,
 		'with half of them: an error');

@@ -488,12 +488,8 @@ sub keep_busy
 {
 	my $script = IO::Socket::INET->new(PeerAddr => $redis->host, PeerPort => $redis->port);
 	print $script "EVAL 'while true do end' 0\r\n";
-	for (1 .. 500)
-	{
-		return $script if $redis->cli('PING') =~ /BUSY/;
-		sleep 0.02;
-	}
-	die 'the script does not run';
+	wait_until('the script runs', sub { $redis->cli('PING') =~ /BUSY/ });
+	return $script;
 }
 
 subtest 'replace: an expiry, and a later row that deletes the key' => sub {
@@ -668,11 +664,7 @@ subtest 'not twice: cut with nothing unanswered' => sub {
 	hold();
 	my $id = next_job($node, sub { $session->send(command_sql(held(ids(3000)), $commands{RPUSH}, batch => 100)) });
 	until_written($node, $id, 500);
-	for (1 .. 500)
-	{
-		last if $redis->cli('LLEN', 'l') == 1000;
-		sleep 0.02;
-	}
+	wait_until('what was sent is there', sub { $redis->cli('LLEN', 'l') == 1000 });
 	$redis->cli('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
 	go_on();
 	$session->wait;
@@ -735,11 +727,7 @@ subtest 'held for replicas: a replica that is paused' => sub {
 	$redis->cli('FLUSHALL');
 	add_server($node, $redis, name => 'replicated', timeout => 1);    # half of it is how long a WAIT takes
 	my $replica = RedisExport::Redis->new(conf => { replicaof => '127.0.0.1 ' . $redis->port });
-	for (1 .. 500)
-	{
-		last if ($replica->info('master_link_status') // '') eq 'up';
-		sleep 0.05;
-	}
+	wait_until('the replica is in step', sub { ($replica->info('master_link_status') // '') eq 'up' });
 	my $begin = sub {
 		my @words = @_;
 		$replica->freeze;

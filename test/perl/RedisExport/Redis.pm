@@ -1,7 +1,7 @@
 # RedisExport::Redis: a Redis of the test's own, on a free port in a temporary folder. It ends with the test, however that ends.
 #
 #   my $redis = RedisExport::Redis->new;                    # 8.2.3 with JSON and search, started
-#   my $plain = RedisExport::Redis->new(modules => 0);      # Debian's 7.0, without modules
+#   my $plain = RedisExport::Redis->new(modules => 0);      # the machine's own (Debian 12: 7.0), without modules
 #   my $other = RedisExport::Redis->new(program => '/…/server', modules => [ 'rejson' ]);    # another server, and modules by name
 #   my $kept  = RedisExport::Redis->new(conf => { appendonly => 'yes', user => [ 'app on >pw ~* +@all', 'off off' ] });
 #

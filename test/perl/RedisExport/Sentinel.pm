@@ -1,4 +1,4 @@
-# RedisExport::Sentinel: sentinels (Debian's Redis 7.0), and masters with replicas for them to watch.
+# RedisExport::Sentinel: sentinels (the machine's own Redis), and masters with replicas for them to watch.
 #
 #   my ($master, @replicas) = redis_group(2);               # RedisExport::Redis with JSON, the replicas in step
 #   my ($master, $replica) = redis_group(1, program => …, modules => …, conf => {…});    # another server, see RedisExport::Redis

@@ -1,4 +1,4 @@
-# RedisExport::Tls: a Redis that speaks TLS (Debian's, with JSON), and certificates for it, all made by openssl for this test.
+# RedisExport::Tls: a Redis that speaks TLS (the machine's own, with JSON), and certificates for it, all made by openssl for this test.
 #
 #   my $redis = RedisExport::Tls->new;                                   # its certificate is server.crt
 #   my $strict = RedisExport::Tls->new(server => 'expired', conf => { 'tls-auth-clients' => 'yes' });
