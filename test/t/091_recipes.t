@@ -273,7 +273,7 @@ subtest $section => sub {
 	job_ends($node, $redis, $job, state => 'canceled');
 };
 
-# The server is one that nobody answers for; the tokens are told in mid-job by a user of the test's Redis.
+# Nobody answers at this server. That a job takes a new password when it connects again is in 070_rights.t.
 $section = 'Managed services';
 subtest $section => sub {
 	run_next($section) for 1 .. 3;
