@@ -5,9 +5,10 @@
  *
  * A reply begins with a word in capitals for the classes that a client should
  * know (Redis manual, "Redis serialization protocol specification"), the rest
- * is told apart by its text, as tried with Redis 6.2 to 8.6, Valkey 8.1 and 9.1, and
- * RedisJSON 2.8, and as valkey-json, proxies (Envoy, twemproxy) and managed services say it.  A text that
- * is not in the table may be a row's own fault or an outage: see unknown.c.
+ * is told apart by its text, as tried with Redis 6.2 to 8.6, Valkey 8.1 and 9.1,
+ * and RedisJSON 2.8, and as valkey-json, proxies (Envoy, twemproxy) and managed
+ * services say it.  A text that is not in the table may be a row's own fault or an
+ * outage: see unknown.c.
  *
  *-------------------------------------------------------------------------
  */
