@@ -29,7 +29,7 @@ typedef struct AnswerRule
 #define NO_PASSWORD_HINT "Redis wants no password. Take it out of the user mapping: ALTER USER MAPPING ... OPTIONS (DROP password)."
 #define JSON_HINT "This Redis has no JSON. Load the module RedisJSON or valkey-json, which not every build of Redis 8 has: MODULE LIST, or INFO modules, tells what is loaded."
 #define SEARCH_HINT "This Redis has no search. Load the module RediSearch, which not every build of Redis 8 has: MODULE LIST, or INFO modules, tells what is loaded."
-#define PROXY_HINT "It is said by what stands before Redis, which could not be reached from there."
+#define PROXY_HINT "A proxy in front of Redis says that it could not reach Redis."
 #define QUOTA_HINT "It is a limit of the service that runs this Redis."
 #define CLUSTER_HINT "This Redis is a node of a Redis Cluster. Set the option \"cluster\" of the foreign server to true."
 

@@ -425,15 +425,15 @@ tell_end(const RexpJobStatus *status)
 		ereport(NOTICE,
 				(errmsg("Redis did not let export job " INT64_FORMAT " make digests of changed_only void",
 						status->job),
-				 errdetail("If exports of the same keys with changed_only are made, too, they may take rows for unchanged that this one has written."),
+				 errdetail("Later exports of the same keys with changed_only may leave out rows that they should write."),
 				 errhint("Grant the Redis user the key of the digests' seed: ACL SETUSER ... ~redis_export:* +del.")));
 	if (counters->digests == REXP_DIGESTS_NOT_ASKED)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),
 				 errmsg("Redis went away when all rows of export job " INT64_FORMAT " were acknowledged",
 						status->job),
-				 errdetail("What it had not saved is lost, and digests that exports with changed_only have kept meanwhile are not made void."),
-				 errhint("Look what Redis holds, with redis_export_verify.")));
+				 errdetail("What Redis had not saved is lost. Digests that exports with changed_only kept meanwhile were not made void."),
+				 errhint("Compare Redis with the query, with redis_export_verify.")));
 	rexp_watermark_warn_of_writer(status->job, counters);
 	rexp_watermark_warn_of_mark(status->job, counters);
 	if (counters->index_misfit)
@@ -443,7 +443,7 @@ tell_end(const RexpJobStatus *status)
 				 errmsg("%s", status->error.message) :
 				 errmsg("an index of Redis does not take all that export job " INT64_FORMAT " has written",
 						status->job),
-				 errdetail("Redis says nothing of it, and searches do not find it."),
+				 errdetail("Searches do not find what the index does not take, and Redis reports no error for it."),
 				 errhint("Compare prefixes, key type and schema of the index (FT.INFO) with the keys and the columns of the export.")));
 	if (counters->index_failures > 0)
 		ereport(WARNING,

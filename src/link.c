@@ -432,8 +432,8 @@ hint_at_stranger(const RexpLink *link)
 	/* an alert, and the version */
 	if (first[0] == 0x15 && first[1] == 0x03 && !link->options.tls.enabled)
 		return "If Redis speaks TLS there, set the option \"tls\" to true.";
-	return link->options.tls.enabled ? "Is it Redis that listens there?" :
-		"Is it Redis that listens there, without TLS?";
+	return link->options.tls.enabled ? "Something other than Redis may listen there." :
+		"Something other than Redis, or Redis with TLS, may listen there.";
 }
 
 /* And if it hangs up at our first word, and says nothing? */

@@ -108,9 +108,9 @@ rexp_unknown_judge(RexpUnknown *unknown, int kind, int64 row, bool again,
 		return REXP_ANSWER_UNKNOWN;
 	if (many)
 	{
-		rexp_error_detail(error, "%d rows in succession got such an answer, which is not known to be about rows, and none went well.",
+		rexp_error_detail(error, "%d rows in succession got such an answer, and no other row succeeded meanwhile.",
 						  unknown->rows);
-		rexp_error_hint(error, "It seems to be the state of Redis, or of what stands before it.");
+		rexp_error_hint(error, "The cause seems to be Redis, or a proxy in front of it, and not the rows.");
 		return REXP_ANSWER_FATAL;
 	}
 	if (again && unknown->passed)

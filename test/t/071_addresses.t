@@ -570,7 +570,7 @@ subtest 'what is not Redis' => sub {
 		'a web server of another kind' => [ "<html>\r\n<head><title>400 Bad Request</title></head>", qr/A web server answers there\./ ],
 		'a pooler of PostgreSQL' => [ "E\0\0\0\x2fSFATAL\0C08P01\0Minvalid startup packet\0\0", qr/PostgreSQL, or a pooler of its connections, answers there\./ ],
 		'TLS' => [ "\x15\x03\x03\0\x02\x02\x46", qr/If Redis speaks TLS there, set the option "tls" to true\./ ],
-		'something else' => [ "SSH-2.0-OpenSSH_9.2p1\r\n", qr/Is it Redis that listens there, without TLS\?/ ],
+		'something else' => [ "SSH-2.0-OpenSSH_9.2p1\r\n", qr/Something other than Redis, or Redis with TLS, may listen there\./ ],
 	);
 	for my $what (sort keys %answers)
 	{

@@ -61,7 +61,7 @@ subtest 'a quota that is used up' => sub {
 			my ($fake, $server) = fake(sub { my ($fake, $client, $name, $key) = @_; return $key =~ /(\d+)/ && $1 <= 300 ? '+OK' : "-$text" });
 			my $error = sql_error($node, rows(5000, server => $server, on_error => "'$on_error'"), verbose => 1);
 			like($error, qr/^ERROR:  (?:53400|38000): Redis answered: \Q$text\E$/m, "$on_error: the job fails with that text");
-			like($error, $text =~ /daily/ ? qr/HINT:  It is a limit of the service/ : qr/DETAIL:  \d+ rows in succession got such an answer.*HINT:  It seems to be the state of Redis/s, 'and says why');
+			like($error, $text =~ /daily/ ? qr/HINT:  It is a limit of the service/ : qr/DETAIL:  \d+ rows in succession got such an answer.*HINT:  The cause seems to be Redis/s, 'and says why');
 			my $job = job_ended($node, 'failed', rows_written => 300);
 			cmp_ok($job->{rows_failed}, '<', 10, 'and few rows do, if any');
 			cmp_ok(scalar(sent($fake)), '<', 2500, 'the rest is not sent in vain');
