@@ -321,7 +321,7 @@ rexp_pipeline_void_digests(RexpPipeline *p, bool at_end)
 		ereport(WARNING,
 				(errcode(ERRCODE_WARNING),
 				 errmsg("Redis went away when all rows were acknowledged"),
-				 errdetail("Digests that exports with changed_only have kept meanwhile are not made void."),
+				 errdetail("Digests that exports with changed_only kept meanwhile were not made void."),
 				 errhidestmt(true)));
 		return true;
 	}
