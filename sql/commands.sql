@@ -69,4 +69,7 @@ SELECT error_of($x$SELECT redis_command_export('SELECT 1 AS a', ARRAY['EVAL', 'r
 -- what a command does is told by the words of each row
 SELECT row_number, command, error FROM redis_export_preview($$VALUES (1, 'XX'), (2, 'REPLY')$$, ARRAY['CLIENT', '#{column2}']);
 SELECT row_number, command, error FROM redis_export_preview($$VALUES ('0'), ('1')$$, ARRAY['EVAL', 'return 1', '#{column1}', 'a'], ttl => '1 hour');
+SELECT words, command FROM (VALUES (ARRAY['MSETEX', '1', 'a', 'v']), (ARRAY['ZMPOP', '1', 'a', 'MIN']), (ARRAY['LMPOP', '1', 'a', 'LEFT']),
+	(ARRAY['EVALSHA', 'f', '1', 'a']), (ARRAY['MIGRATE', 'h', '1', 'a', '0', '9']), (ARRAY['BITOP', 'NOT', 'a', 'b'])) AS _ (words),
+	redis_export_preview('SELECT 1 AS b', words, ttl => '1 hour') WHERE command LIKE 'PEXPIRE %';
 SELECT redis_command('redis', 'FLUSHALL');

@@ -494,11 +494,13 @@ look_at_options(Look *look, RexpVerb *verb)
 static const struct
 {
 	const char *word;
-	int			key_word;		/* from 1, 0: none; -1: the third word counts the
-								 * keys, which follow it */
+	int			key_word;		/* from 1, 0: none; -n: the word n counts the keys,
+								 * which follow it */
 }			keys[] = {
-	{"EVAL", -1}, {"EVALSHA", -1}, {"FCALL", -1}, {"EVAL_RO", -1},
-	{"EVALSHA_RO", -1}, {"FCALL_RO", -1},
+	{"EVAL", -3}, {"EVALSHA", -3}, {"FCALL", -3}, {"EVAL_RO", -3},
+	{"EVALSHA_RO", -3}, {"FCALL_RO", -3},
+	{"MSETEX", -2}, {"LMPOP", -2}, {"ZMPOP", -2}, {"SINTERCARD", -2},
+	{"ZINTERCARD", -2}, {"ZUNION", -2}, {"ZINTER", -2}, {"ZDIFF", -2}, {"MIGRATE", 4},
 	{"PUBLISH", 0}, {"PING", 0}, {"ECHO", 0}, {"TIME", 0}, {"INFO", 0},
 	{"DBSIZE", 0}, {"FLUSHALL", 0}, {"FLUSHDB", 0}, {"SCRIPT", 0},
 	{"FUNCTION", 0}, {"CONFIG", 0}, {"CLIENT", 0}, {"ACL", 0}, {"COMMAND", 0},
@@ -513,11 +515,11 @@ static const struct
 
 /* A number of keys that is not known yet is taken for one or more, for the moment. */
 static int
-key_after_count(Look *look)
+key_after_count(Look *look, int at)
 {
-	if (has_word(look, 3) && look->words[2].bytes == NULL)
+	if (has_word(look, at) && look->words[at - 1].bytes == NULL)
 		look->unsure = true;
-	return look->nwords >= 4 && !word_is(look, 3, "0") ? 4 : 0;
+	return look->nwords > at && !word_is(look, at, "0") ? at + 1 : 0;
 }
 
 static int
@@ -528,7 +530,7 @@ key_word(Look *look)
 		if (!word_is(look, 1, keys[i].word))
 			continue;
 		if (keys[i].key_word < 0)
-			return key_after_count(look);
+			return key_after_count(look, -keys[i].key_word);
 		return look->nwords >= keys[i].key_word ? keys[i].key_word : 0;
 	}
 	return look->nwords >= 2 ? 2 : 0;
