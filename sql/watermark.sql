@@ -217,6 +217,11 @@ SELECT redis_command('redis', 'HSET', 'redis_export:{half}', 'value', '1');
 SELECT error_of($x$SELECT run('TABLE stamped', 'x:#{id}', 'changed', 'half')$x$);
 SELECT redis_command('redis', 'HSET', 'redis_export:{a}', 'value', 'x'' OR true --');
 SELECT error_of($x$SELECT run('TABLE stamped', 'a:#{id}', 'changed', 'a')$x$);
+-- what anybody has written there does not keep the others from being listed
+SELECT redis_command('redis', 'HSET', 'redis_export:{odd ' || i || '}', 'value', '1', 'rows', rows, 'moved_at', moved)
+	FROM (VALUES (1, 'many', 'late'), (2, '99999999999999999999', '2026-13-45T00:00:00Z'), (3, '', ''), (4, '7 ', 'infinity'), (5, '7', repeat('2026-01-01 ', 100)), (6, '-7', '2026-01-02T03:04:05.5Z')) AS _ (i, rows, moved);
+SELECT mark, rows, moved_at = '2026-01-02 03:04:05.5+00' AS moved FROM redis_export_marks('redis') WHERE mark LIKE 'odd _';
+SELECT redis_command('redis', 'DEL', 'redis_export:{odd ' || i || '}') FROM generate_series(1, 6) AS i;
 SELECT redis_command('redis', 'SET', 'redis_export:{string}', '1');
 SELECT error_of($x$SELECT run('TABLE stamped', 'x:#{id}', 'changed', 'string')$x$);
 SELECT error_of($x$SELECT redis_export_reset_mark('redis', 'string', 'x')$x$);

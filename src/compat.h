@@ -26,6 +26,7 @@
 #include "tcop/pquery.h"
 #include "utils/acl.h"
 #include "utils/backend_status.h"
+#include "utils/datetime.h"
 #include "utils/guc_tables.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
@@ -92,6 +93,20 @@ rexp_server_aclcheck(Oid serverid, Oid roleid)
 	return object_aclcheck(ForeignServerRelationId, serverid, roleid, ACL_USAGE);
 #else
 	return pg_foreign_server_aclcheck(serverid, roleid, ACL_USAGE);
+#endif
+}
+
+/* Not 0 if it is no date and time. */
+static inline int
+rexp_decode_datetime(char **fields, int *kinds, int nfields, int *kind, struct pg_tm *tm,
+					 fsec_t *fraction, int *zone)
+{
+#if PG_VERSION_NUM >= 160000
+	DateTimeErrorExtra ignored;
+
+	return DecodeDateTime(fields, kinds, nfields, kind, tm, fraction, zone, &ignored);
+#else
+	return DecodeDateTime(fields, kinds, nfields, kind, tm, fraction, zone);
 #endif
 }
 

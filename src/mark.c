@@ -28,7 +28,6 @@
 #include "scan.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"
-#include "utils/fmgrprotos.h"
 #include "utils/json.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -439,6 +438,43 @@ read_marks(const char *server)
 	return marks;
 }
 
+/*
+ * What anybody may have written into Redis is no reason for not listing the others: what
+ * is no number of rows, or no moment, is not there.
+ */
+static bool
+read_rows(const char *text, Datum *value)
+{
+	char	   *end;
+	int64		rows;
+
+	errno = 0;
+	rows = strtoi64(text, &end, 10);
+	*value = Int64GetDatum(rows);
+	return end != text && *end == '\0' && errno == 0;
+}
+
+static bool
+read_moment(const char *text, Datum *value)
+{
+	char		scratch[MAXDATELEN + MAXDATEFIELDS];
+	char	   *fields[MAXDATEFIELDS];
+	int			kinds[MAXDATEFIELDS];
+	int			nfields;
+	int			kind;
+	struct pg_tm tm;
+	fsec_t		fraction;
+	int			zone;
+	TimestampTz moment;
+
+	if (ParseDateTime(text, scratch, sizeof(scratch), fields, kinds, MAXDATEFIELDS, &nfields) != 0 ||
+		rexp_decode_datetime(fields, kinds, nfields, &kind, &tm, &fraction, &zone) != 0 ||
+		kind != DTK_DATE || tm2timestamp(&tm, fraction, &zone, &moment) != 0)
+		return false;
+	*value = TimestampTzGetDatum(moment);
+	return true;
+}
+
 /* Put a mark into the result. */
 static void
 put_mark(ReturnSetInfo *result, const Listed *listed)
@@ -456,11 +492,9 @@ put_mark(ReturnSetInfo *result, const Listed *listed)
 			continue;
 		text = rexp_text_shown(listed->mark.fields[i]);
 		if (i == REXP_MARK_ROWS)
-			values[1 + i] = DirectFunctionCall1(int8in, CStringGetDatum(text));
+			nulls[1 + i] = !read_rows(text, &values[1 + i]);
 		else if (i == REXP_MARK_MOVED_AT)
-			values[1 + i] = DirectFunctionCall3(timestamptz_in, CStringGetDatum(text),
-												ObjectIdGetDatum(InvalidOid),
-												Int32GetDatum(-1));
+			nulls[1 + i] = !read_moment(text, &values[1 + i]);
 		else
 			values[1 + i] = CStringGetTextDatum(text);
 	}
