@@ -255,6 +255,28 @@ sub send_in_pieces
 	return;
 }
 
+# A reply of several lines may be several replies, of which the others are taken for those to commands that have been sent and that the fake
+# may never come to read. How many those are at most is written down, since the fake is a process of its own.
+sub note_surplus
+{
+	my ($fake, $reply) = @_;
+	my $lines = () = $reply =~ /\n/g;
+	return if $lines < 2;
+	open my $out, '>>', "$fake->{dir}/surplus" or die "$fake->{dir}/surplus: $!";
+	print $out $lines - 1, "\n";
+	close $out;
+	return;
+}
+
+sub surplus
+{
+	my ($fake) = @_;
+	open my $in, '<', "$fake->{dir}/surplus" or return 0;
+	my $sum = 0;
+	$sum += $_ while <$in>;
+	return $sum;
+}
+
 # A fake that answers well, but for one in so many: then anything.
 sub odd_redis
 {
@@ -280,6 +302,7 @@ sub odd_redis
 			$reply = one_of(@replies) . "\r\n";
 			$reply = mutate($reply, 1 + upto(2)) if $way < 0.5;
 			$reply .= one_of(@replies) . "\r\n" if $way > 0.97;
+			note_surplus($fake, $reply);
 		}
 		send_in_pieces($client, $reply);
 		return undef;
@@ -315,7 +338,7 @@ subtest 'answers to an export' => sub {
 		push @faults, 'an odd error' if ($job->{state} eq 'done') == ($err =~ /ERROR:|FATAL:/) || ($job->{state} ne 'done' && $err !~ $proper);
 		push @faults, 'the ledger is wrong' unless $job->{rows_read} == $job->{rows_written} + $job->{rows_failed} + $job->{rows_in_doubt};
 		push @faults, 'done with rows that are not settled' if $job->{state} eq 'done' && ($job->{rows_in_doubt} || $job->{rows_read} != $rows);
-		push @faults, 'more rows than there are' if $job->{rows_read} > $rows || $job->{rows_written} > scalar keys %asked;
+		push @faults, 'more rows than there are' if $job->{rows_read} > $rows || $job->{rows_written} > keys(%asked) + surplus($fake);
 		push @faults, sprintf('%.1f s', $took) if $took > 30;
 		push @wrong, "REDIS_EXPORT_SEED=@{[ $seed + $round ]}: " . join(', ', @faults) . ": $err" . JSON::PP->new->canonical->encode($job) if @faults;
 		$ends{ $job->{state} }++;
