@@ -6,7 +6,7 @@ use warnings;
 use RedisExport::Test;
 use RedisExport::Jobs;
 
-my $SOON = 20;
+my $SOON = 50;
 
 my $redis = RedisExport::Redis->new;
 my $node = new_node($redis);

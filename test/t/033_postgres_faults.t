@@ -80,7 +80,7 @@ for my $mode (qw(smart fast immediate))
 		my $before = job($node, $id);
 		my $begun = time;
 		$node->stop($mode);
-		cmp_ok(time - $begun, '<', 20, 'it takes no time');
+		cmp_ok(time - $begun, '<', 50, 'it takes no time');
 		ok(!kill(0, $before->{pid}), 'the worker is gone');
 		unlike($redis->cli('CLIENT', 'LIST'), qr/name=redis_export/, 'and so is its connection');
 		cmp_ok(redis_keys_count($redis, "$mode:*"), '>=', $before->{rows_written}, 'what was acknowledged is in Redis');
@@ -310,7 +310,7 @@ for my $name (sort keys %state)
 			is($node->safe_psql('postgres', 'SELECT ' . $call =~ s/(JOB|WORKER|CALLER)/$value{$1}/r), 't', $way);
 			like(($session->wait)[1], $told, 'who waits is told');
 			job_ends($node, $redis, $id, state => $expected, error => $error, keys => "$keys:*");
-			cmp_ok(time - $begun, '<', 15, 'soon');
+			cmp_ok(time - $begun, '<', 50, 'soon');
 		}
 		$redis->cli('CONFIG', 'SET', 'maxmemory', 0);
 	};

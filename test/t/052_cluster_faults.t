@@ -113,7 +113,7 @@ subtest 'the end comes at once while a node hangs' => sub {
 	like(($interrupted->wait)[1], qr/ERROR:  canceling statement due to user request/, 'the one who waits hears of it');
 	like(($timed->wait)[1], qr/ERROR:  canceling statement due to statement timeout/, 'so does the one whose time is up');
 	poll_until($node, "SELECT finished_at IS NOT NULL FROM redis_export_progress WHERE job = $_") for $canceled, $terminated, $timed_job, $interrupted_job;
-	cmp_ok(time - $begun, '<', 20, 'none waited for the node');
+	cmp_ok(time - $begun, '<', 50, 'none waited for the node');
 	$third->thaw;
 	my %ends = ($canceled => 'canceled', $terminated => qr/^(?:canceled|failed)$/, $timed_job => qr/^(?:canceled|failed)$/, $interrupted_job => 'canceled');
 	like(job($node, $_)->{state}, qr/^$ends{$_}$/, 'its state') for sort { $a <=> $b } keys %ends;

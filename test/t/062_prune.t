@@ -51,7 +51,7 @@ package Tripwire
 package main;
 
 # Far below the timeout of the foreign server (60 s), after which the worker would do something by itself.
-my $SOON = 20;
+my $SOON = 50;
 
 my $redis = RedisExport::Redis->new;
 my $node = new_node($redis, allows_streaming => 1,

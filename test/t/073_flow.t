@@ -148,7 +148,7 @@ subtest 'a server that hangs up at certain rows without a word' => sub {
 		my $job = run_job(rows($count, on_error => q{'ignore'}, server => "'$name'"));
 		is("$job->{state} $job->{rows_written}", 'done ' . ($count - @bad), "of $count rows @bad: the others are written") or diag $job->{message};
 		is(failed_keys($job), join(' ', map { "k:$_" } @bad), 'these have failed');
-		cmp_ok($job->{took}, '<', 15, 'in no time');
+		cmp_ok($job->{took}, '<', 100, 'long before retry_timeout');
 		my %sent = map { $_->{words}[1] => 1 } grep { $_->{reply} eq '+OK' } $fake->commands('JSON.SET');
 		is(scalar keys %sent, $count - @bad, 'and the others have arrived');
 		$fake->stop;
@@ -194,7 +194,7 @@ subtest 'values that are larger than Redis takes' => sub {
 		{
 			my $job = run_job(export_sql(oversize(20, @$bad), value => q{'*'}, on_error => q{'ignore'}));
 			only_these_failed($job, 20, @$bad);
-			cmp_ok($job->{took}, '<', 10, 'within seconds');
+			cmp_ok($job->{took}, '<', 100, 'long before retry_timeout');
 		}
 		only_these_failed(run_job(export_sql(oversize(1, 1), value => q{'*'}, on_error => q{'ignore'})), 1, 1);
 
@@ -285,7 +285,7 @@ subtest 'an index that stands still is not waited for without end' => sub {
 	is($job->{state}, 'failed', 'one that never moves: the job fails');
 	like($job->{message}, qr/ERROR:  gave up waiting for index "idx", which has stood still for 1\.\d seconds\n/, 'with an error that names it');
 	like($job->{message}, qr/It has indexed 25\.0 % of what Redis holds for it, and has 5 documents\./, 'and how far it is');
-	cmp_ok($job->{took}, '<', 10, 'soon');
+	cmp_ok($job->{took}, '<', 100, 'soon');
 
 	for my $what (qw(percent_indexed num_docs hash_indexing_failures))
 	{
