@@ -26,6 +26,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "fence.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -54,6 +55,14 @@ rexp_fence_begin(RexpFence *fence, Oid user, int sec_context)
 	StartTransactionCommand();
 	GetUserIdAndSecContext(&fence->user, &fence->sec_context);
 	enter(user, sec_context);
+
+	/*
+	 * The caller's transaction is another one, so what counts is the default
+	 * level; and a replica has no serializable transactions.  For one query the
+	 * other levels are the same.
+	 */
+	if (XactIsoLevel == XACT_SERIALIZABLE && RecoveryInProgress())
+		XactIsoLevel = XACT_REPEATABLE_READ;
 }
 
 /* Commit the transaction, and be who we were before. */

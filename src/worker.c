@@ -13,7 +13,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "compat.h"
 #include "index_fit.h"
 #include "fence.h"
@@ -268,14 +267,6 @@ run_query(Worker *worker)
 	 */
 	if (!worker->job.wait && session->statement_timeout > 0)
 		enable_timeout_after(STATEMENT_TIMEOUT, session->statement_timeout);
-
-	/*
-	 * What the caller's transaction is does not count here, only the default;
-	 * and a replica has no serializable transactions.  For one query the other
-	 * levels are the same.
-	 */
-	if (XactIsoLevel == XACT_SERIALIZABLE && RecoveryInProgress())
-		XactIsoLevel = XACT_REPEATABLE_READ;
 
 	/* prune runs it twice, the second time with another snapshot */
 	if (worker->job.prune)

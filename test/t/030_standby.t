@@ -128,6 +128,7 @@ subtest 'unlogged relations' => sub {
 
 # A replica refuses serializable transactions, the caller's in the first place.
 subtest 'serializable by default' => sub {
+	my ($holder, $session) = (session($replica), session($replica));
 	$replica->safe_psql('postgres', q{ALTER SYSTEM SET default_transaction_isolation = 'serializable'});
 	$replica->reload;
 	my $export = export_sql('SELECT id FROM few', key_template => q{'i:#{id}'});
@@ -147,7 +148,6 @@ subtest 'serializable by default' => sub {
 	my $newer = sub { my ($query) = @_; return 'BEGIN ISOLATION LEVEL REPEATABLE READ; '
 		. export_sql($query, key_template => q{'i:#{id}'}, watermark_column => q{'id'}, mark => q{'level'}, overlap => q{'0'}) . '; COMMIT' };
 	$replica->safe_psql('postgres', $newer->('SELECT id FROM few WHERE id <= 50'));
-	my ($holder, $session) = (session($replica), session($replica));
 	$holder->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_advisory_lock(7); COMMIT');
 	$session->send($newer->('SELECT id FROM few WHERE id <> 60 OR pg_advisory_xact_lock_shared(7) IS NOT NULL'));
 	ok(eventually(sub { $replica->safe_psql('postgres', q{BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_locks WHERE NOT granted; COMMIT}) == 1 }),
