@@ -57,12 +57,13 @@ sub version_of
 	die "$server->{program} tells no version";
 }
 
-# An export that has begun and is slow, so that there is time to do something to it; and the rest of it, as fast as it goes.
+# An export that has begun, and from then on is so slow that there are minutes to do something to it; and the rest of it, as fast as it goes.
 sub begin_slowly
 {
 	my ($template, $at, %arguments) = @_;
 	my $id = begin_job($node, hash_sql('SELECT i AS id, i AS v FROM generate_series(1, 1000) AS i', $template, server => "'$at'", rate => 100, batch => 10, %arguments));
 	until_written($node, $id, 30);
+	$node->safe_psql('postgres', "SELECT redis_export_set_rate($id, 5)");
 	return $id;
 }
 
