@@ -78,6 +78,11 @@ sub new
 	{
 		$self->raw($nodes[$i])->command('CLUSTER', 'REPLICATE', $self->id($nodes[ $i % $self->{masters} ]));
 	}
+
+	# the map leaves out replicas that have received nothing yet, so that all may tell the same before all know who replicates whom
+	wait_for('all nodes know the replicas', sub {
+		!grep { grep({ $_->{master} ne '-' } $self->_known($_)) < $count - $self->{masters} } @nodes;
+	});
 	return $self->until_ok;
 }
 
