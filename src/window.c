@@ -512,7 +512,6 @@ queue_next(RexpWindow *window, RexpBatch *batch)
 	}
 }
 
-
 /* The batch that was being filled joins the window, unless it is empty. */
 void
 rexp_window_queue(RexpWindow *window)
