@@ -15,6 +15,7 @@ OBJS = \
 	src/changes.o \
 	src/cluster.o \
 	src/command.o \
+	src/definition.o \
 	src/digest.o \
 	src/document.o \
 	src/encode.o \

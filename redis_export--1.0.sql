@@ -192,6 +192,82 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION redis_command_export IS
 'send one command to Redis for each row of a query';
 
+-- Exports with a name: what Redis is to hold, defined once and run by name
+
+CREATE TABLE redis_export_definition (
+	name text COLLATE "C" PRIMARY KEY,
+	id uuid NOT NULL DEFAULT gen_random_uuid(),
+	owner regrole NOT NULL,
+	query text NOT NULL,
+	key_template text NOT NULL,
+	server name NOT NULL,
+	type text NOT NULL,
+	value name,
+	exclude text[],
+	replace boolean NOT NULL,
+	ttl interval,
+	ttl_column name,
+	watermark_column name,
+	overlap interval,
+	wait_index text,
+	settings text[] NOT NULL);
+
+COMMENT ON TABLE redis_export_definition IS
+'the exports that are defined, made by redis_export_define() and shown by the view redis_exports';
+
+REVOKE ALL ON redis_export_definition FROM PUBLIC;
+
+SELECT pg_extension_config_dump('redis_export_definition', '');
+
+CREATE FUNCTION redis_export_define(
+	name text,
+	query text,
+	key_template text,
+	server name DEFAULT 'redis',
+	type text DEFAULT 'json',
+	value name DEFAULT NULL,
+	exclude text[] DEFAULT NULL,
+	replace boolean DEFAULT false,
+	ttl interval DEFAULT NULL,
+	ttl_column name DEFAULT NULL,
+	watermark_column name DEFAULT NULL,
+	overlap interval DEFAULT NULL,
+	wait_index text DEFAULT NULL,
+	or_replace boolean DEFAULT false)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_export_define IS
+'define an export: what Redis is to hold';
+
+CREATE PROCEDURE redis_export_run(
+	name text,
+	rows text DEFAULT 'changed',
+	prune boolean DEFAULT false,
+	prune_limit float8 DEFAULT 0.1,
+	batch int DEFAULT 500,
+	rate int DEFAULT NULL,
+	on_error text DEFAULT 'stop',
+	reject_limit bigint DEFAULT NULL,
+	retry_timeout interval DEFAULT '5 min',
+	wait_replicas int DEFAULT 0,
+	if_running text DEFAULT 'fail',
+	wait boolean DEFAULT true,
+	INOUT job bigint DEFAULT NULL,
+	INOUT state text DEFAULT NULL,
+	INOUT rows_read bigint DEFAULT NULL,
+	INOUT rows_written bigint DEFAULT NULL,
+	INOUT rows_unchanged bigint DEFAULT NULL,
+	INOUT rows_failed bigint DEFAULT NULL,
+	INOUT keys_deleted bigint DEFAULT NULL,
+	INOUT last_error text DEFAULT NULL)
+AS 'MODULE_PATHNAME'
+LANGUAGE C;
+
+COMMENT ON PROCEDURE redis_export_run IS
+'run an export that is defined';
+
 CREATE FUNCTION redis_export_preview(
 	query text,
 	key_template text,
@@ -407,6 +483,8 @@ COMMENT ON FUNCTION redis_hash_scan(name, text, boolean) IS
 REVOKE ALL ON FUNCTION redis_json_export FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_hash_export FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_command_export FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_define FROM PUBLIC;
+REVOKE ALL ON PROCEDURE redis_export_run FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_preview(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, boolean, float8, name, text, interval, boolean, text, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_preview(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, name, text, interval, boolean, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_verify FROM PUBLIC;

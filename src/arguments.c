@@ -27,6 +27,7 @@
 #define MAX_BATCH 50000
 #define MAX_RATE 10000000
 #define MAX_REPLICAS 1000
+#define DEFAULT_OVERLAP (5 * USECS_PER_MINUTE)
 
 /* Learn the names of the arguments of the function that is called. */
 void
@@ -38,7 +39,7 @@ rexp_arguments_init(RexpArguments *arguments, FunctionCallInfo fcinfo)
 
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
-	arguments->fcinfo = fcinfo;
+	arguments->values = fcinfo->args;
 	arguments->whose = "export";
 	(void) get_func_arg_info(tuple, &arguments->types, &arguments->names, &modes);
 	arguments->count = fcinfo->nargs;
@@ -63,7 +64,7 @@ is_given(const RexpArguments *arguments, const char *name)
 {
 	int			i = find(arguments, name);
 
-	return i >= 0 && !arguments->fcinfo->args[i].isnull;
+	return i >= 0 && !arguments->values[i].isnull;
 }
 
 /* The value of an argument that must not be null. */
@@ -74,11 +75,11 @@ value_of(const RexpArguments *arguments, const char *name)
 
 	if (i < 0)
 		elog(ERROR, "redis_export: the function has no argument \"%s\"", name);
-	if (arguments->fcinfo->args[i].isnull)
+	if (arguments->values[i].isnull)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("argument \"%s\" of the %s must not be null", name, arguments->whose)));
-	return arguments->fcinfo->args[i].value;
+	return arguments->values[i].value;
 }
 
 /* A text or name, palloc'd or in the argument; NULL if it is null or not there. */
@@ -251,7 +252,7 @@ encoding_arguments(RexpArguments *arguments, RexpExportKind kind,
 	else
 	{
 		encoding->value = string_or_null(arguments, "value");
-		encoding->path = string_of(arguments, "path");
+		encoding->path = find(arguments, "path") < 0 ? "$" : string_of(arguments, "path");
 		encoding->merge = flag_of(arguments, "merge");
 	}
 }
@@ -273,6 +274,18 @@ rexp_refuse_partial(const RexpJob *job, const char *by)
 						   job->encoding.merge ? "merge" : "a path other than $")));
 }
 
+static void
+prune_limit_argument(const RexpArguments *arguments, RexpJob *job)
+{
+	job->prune_limit = DatumGetFloat8(value_of(arguments, "prune_limit"));
+	if (!(job->prune_limit >= 0 && job->prune_limit <= 1))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"prune_limit\" of the %s is out of range: %g",
+						arguments->whose, job->prune_limit),
+				 errhint("It is the share of the keys that may go, from 0 to 1.")));
+}
+
 /* changed_only, prune and prune_limit. */
 static void
 difference_arguments(RexpArguments *arguments, RexpJob *job)
@@ -284,13 +297,7 @@ difference_arguments(RexpArguments *arguments, RexpJob *job)
 		rexp_refuse_partial(job, "changed_only");
 	if (!job->prune)
 		return;
-	job->prune_limit = DatumGetFloat8(value_of(arguments, "prune_limit"));
-	if (!(job->prune_limit >= 0 && job->prune_limit <= 1))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"prune_limit\" of the %s is out of range: %g",
-						arguments->whose, job->prune_limit),
-				 errhint("It is the share of the keys that may go, from 0 to 1.")));
+	prune_limit_argument(arguments, job);
 	if (strncmp(job->encoding.key_template, "#{", 2) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -299,12 +306,23 @@ difference_arguments(RexpArguments *arguments, RexpJob *job)
 				 errhint("Begin all keys with a prefix of their own, as in 'appointment:#{id}'.")));
 }
 
+static const Interval *
+overlap_argument(const RexpArguments *arguments)
+{
+	const Interval *overlap = DatumGetIntervalP(value_of(arguments, "overlap"));
+
+	if (!(rexp_interval_milliseconds(overlap) >= 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"overlap\" of the %s must not be negative",
+						arguments->whose)));
+	return overlap;
+}
+
 /* watermark_column, mark and overlap. */
 static void
 watermark_arguments(RexpArguments *arguments, RexpJob *job)
 {
-	const Interval *overlap;
-
 	job->watermark_column = string_or_null(arguments, "watermark_column");
 	job->mark = string_or_null(arguments, "mark");
 	if (job->watermark_column == NULL && job->mark == NULL)
@@ -324,13 +342,91 @@ watermark_arguments(RexpArguments *arguments, RexpJob *job)
 				 errmsg("prune and watermark_column cannot be used together"),
 				 errdetail("With watermark_column an export does not read all rows, so it cannot tell which keys have none."),
 				 errhint("Prune in an export of its own, without watermark_column and with changed_only.")));
-	overlap = DatumGetIntervalP(value_of(arguments, "overlap"));
-	if (!(rexp_interval_milliseconds(overlap) >= 0))
+	job->overlap = *overlap_argument(arguments);
+}
+
+/* wait_index, in UTF-8. */
+static void
+index_argument(RexpArguments *arguments, RexpJob *job)
+{
+	const char *index = string_or_null(arguments, "wait_index");
+
+	if (index != NULL)
+		job->wait_index = rexp_literal_utf8(index, strlen(index));
+}
+
+/* How an export goes, whatever it writes. */
+static void
+flow_arguments(RexpArguments *arguments, RexpJob *job)
+{
+	error_arguments(arguments, &job->pipeline);
+	job->pipeline.batch = (int) rexp_integer_argument(arguments, "batch", 1, MAX_BATCH);
+	job->pipeline.rate = rexp_rate_argument(arguments);
+	job->pipeline.retry_timeout = rexp_interval_argument(arguments, "retry_timeout");
+	job->pipeline.wait_replicas =
+		(int) rexp_integer_argument(arguments, "wait_replicas", 0, MAX_REPLICAS);
+	(void) value_of(arguments, "wait");
+	job->wait = flag_of(arguments, "wait");
+}
+
+/*
+ * rexp_definition_arguments
+ *	  What a definition says: what Redis is to hold.  The arguments are those of
+ *	  redis_export_define(), or the columns of the definition's row.  Strings lie in
+ *	  the current context.  Raises an error for one that cannot be.
+ */
+void
+rexp_definition_arguments(RexpArguments *arguments, RexpJob *job)
+{
+	RexpExportKind kind;
+
+	memset(job, 0, sizeof(RexpJob));
+	job->name = string_of(arguments, "name");
+	kind = rexp_preview_kind(arguments);
+	job->query = string_of(arguments, "query");
+	job->server = string_of(arguments, "server");
+	encoding_arguments(arguments, kind, &job->encoding);
+	expiry_arguments(arguments, job);
+	job->watermark_column = string_or_null(arguments, "watermark_column");
+	if (is_given(arguments, "overlap"))
+		job->overlap = *overlap_argument(arguments);
+	else
+		job->overlap.time = DEFAULT_OVERLAP;
+	index_argument(arguments, job);
+}
+
+/* The name of the export that a function is about. */
+const char *
+rexp_name_argument(RexpArguments *arguments)
+{
+	return string_of(arguments, "name");
+}
+
+/*
+ * rexp_run_arguments
+ *	  How this run of an export goes; *job is that of its definition.
+ */
+void
+rexp_run_arguments(RexpArguments *arguments, RexpJob *job)
+{
+	const char *rows = string_of(arguments, "rows");
+
+	if (strcmp(rows, "changed") == 0)
+		job->rows = REXP_ROWS_CHANGED;
+	else if (strcmp(rows, "new") == 0)
+		job->rows = REXP_ROWS_NEW;
+	else if (strcmp(rows, "all") == 0)
+		job->rows = REXP_ROWS_ALL;
+	else
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"overlap\" of the %s must not be negative",
-						arguments->whose)));
-	job->overlap = *overlap;
+				 errmsg("invalid value for argument \"%s\" of the %s: \"%s\"", "rows",
+						arguments->whose, rows),
+				 errhint("Valid values are \"changed\", \"new\" and \"all\".")));
+	job->prune = flag_of(arguments, "prune");
+	prune_limit_argument(arguments, job);
+	job->wait_for_lease = second_of(arguments, "if_running", "fail", "wait");
+	flow_arguments(arguments, job);
 }
 
 /*
@@ -341,8 +437,6 @@ watermark_arguments(RexpArguments *arguments, RexpJob *job)
 void
 rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind, RexpJob *job)
 {
-	const char *index;
-
 	memset(job, 0, sizeof(RexpJob));
 	job->query = string_of(arguments, "query");
 	job->server = string_of(arguments, "server");
@@ -354,17 +448,8 @@ rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind, RexpJob *jo
 
 	/* a row of nulls deletes its key, which an earlier row's expiry must find */
 	job->pipeline.keys_apart |= job->encoding.replace && job->pipeline.expire;
-	error_arguments(arguments, &job->pipeline);
-	job->pipeline.batch = (int) rexp_integer_argument(arguments, "batch", 1, MAX_BATCH);
-	job->pipeline.rate = rexp_rate_argument(arguments);
-	job->pipeline.retry_timeout = rexp_interval_argument(arguments, "retry_timeout");
-	job->pipeline.wait_replicas =
-		(int) rexp_integer_argument(arguments, "wait_replicas", 0, MAX_REPLICAS);
-	index = string_or_null(arguments, "wait_index");
-	if (index != NULL)
-		job->wait_index = rexp_literal_utf8(index, strlen(index));
-	(void) value_of(arguments, "wait");
-	job->wait = flag_of(arguments, "wait");
+	flow_arguments(arguments, job);
+	index_argument(arguments, job);
 }
 
 /*

@@ -12,13 +12,14 @@
 #include "job.h"
 #include "scan.h"
 
+/* Values with names: arguments of a function, or columns of a definition. */
 typedef struct RexpArguments
 {
-	FunctionCallInfo fcinfo;
 	const char *whose;			/* for errors: "export" */
 	int			count;
 	Oid		   *types;
 	char	  **names;
+	const NullableDatum *values;
 } RexpArguments;
 
 extern void rexp_arguments_init(RexpArguments *arguments, FunctionCallInfo fcinfo);
@@ -29,6 +30,9 @@ extern int	rexp_rate_argument(RexpArguments *arguments);
 extern RexpExportKind rexp_preview_kind(RexpArguments *arguments);
 extern void rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind,
 								  RexpJob *job);
+extern void rexp_definition_arguments(RexpArguments *arguments, RexpJob *job);
+extern const char *rexp_name_argument(RexpArguments *arguments);
+extern void rexp_run_arguments(RexpArguments *arguments, RexpJob *job);
 extern void rexp_refuse_partial(const RexpJob *job, const char *by);
 extern void rexp_mark_arguments(RexpArguments *arguments, const char **server,
 								const char **mark, const char **value);

@@ -495,6 +495,25 @@ launch_and_wait(Launch *launch, bool wait, int slot, dsm_segment *arguments,
 }
 
 /*
+ * rexp_job_check
+ *	  Raise an error for what can be known to be wrong with an export before there is a
+ *	  worker.  Returns the columns of its query, palloc'd.
+ */
+TupleDesc
+rexp_job_check(const RexpJob *job)
+{
+	TupleDesc	desc;
+
+	(void) rexp_link_options(job->server, GetUserId(), NULL);
+	desc = rexp_source_check(job->query);
+	(void) rexp_encoder_create(&job->encoding, desc);
+	rexp_prune_check(job, desc);
+	if (job->watermark_column != NULL)
+		rexp_watermark_check(job, desc);
+	return desc;
+}
+
+/*
  * rexp_job_run
  *	  Check an export, start it and, if asked for, wait for its end.
  *
@@ -514,15 +533,18 @@ rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 	int			slot;
 
 	rexp_session_capture(&session);
-	(void) rexp_link_options(job->server, session.current_user, NULL);
-	desc = rexp_source_check(job->query);
-	(void) rexp_encoder_create(&job->encoding, desc);
+	desc = rexp_job_check(job);
 	if (job->encoding.kind != REXP_EXPORT_COMMAND)
 		complete.pipeline.seed_key =
 			rexp_changes_seed_key(rexp_key_shape_pattern(rexp_key_shape_create(job->encoding.key_template, desc)));
-	rexp_prune_check(job, desc);
-	if (job->watermark_column != NULL)
-		rexp_watermark_check(job, desc);
+
+	if (job->name != NULL)
+	{
+		complete.pipeline.changed_only = job->rows != REXP_ROWS_ALL;
+		complete.pipeline.keys_apart = true;
+		complete.mark = job->rows == REXP_ROWS_NEW ? job->name : NULL;
+		complete.watermark_column = complete.mark != NULL ? job->watermark_column : NULL;
+	}
 
 	info.database = session.database;
 	info.session_user = session.session_user;

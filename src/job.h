@@ -13,9 +13,24 @@
 #include "pipeline.h"
 #include "progress.h"
 
+/* Which rows a run of a named export is to read, and of these, to write. */
+typedef enum RexpRows
+{
+	REXP_ROWS_CHANGED,			/* reads all, writes what Redis lacks */
+	REXP_ROWS_NEW,				/* reads those above the mark, writes what Redis lacks */
+	REXP_ROWS_ALL				/* reads and writes all */
+} RexpRows;
+
 /* The arguments of an export, checked as far as one by one goes. */
 typedef struct RexpJob
 {
+	const char *name;			/* of the export; NULL: it has none, and what is
+								 * up to "query" means nothing */
+	const char *id;				/* of its definition: a uuid */
+	Oid			owner;			/* by whose rights the query runs */
+	List	   *settings;		/* of char *: name=value, under which it does */
+	RexpRows	rows;
+	bool		wait_for_lease; /* while another run has it */
 	const char *query;
 	const char *server;
 	RexpEncoding encoding;
@@ -31,6 +46,7 @@ typedef struct RexpJob
 
 extern int	rexp_notice_interval;	/* seconds; the GUC */
 
+extern TupleDesc rexp_job_check(const RexpJob *job);
 extern void rexp_job_run(const RexpJob *job, RexpJobStatus *status);
 extern void rexp_job_wait(int64 job, int64 timeout, RexpJobStatus *status);
 extern bool rexp_job_cancel(int64 job);

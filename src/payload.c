@@ -64,6 +64,9 @@ rexp_payload_write(StringInfo out, const RexpJob *job, const RexpSession *sessio
 {
 	appendBinaryStringInfo(out, (const char *) job, sizeof(RexpJob));
 	appendBinaryStringInfo(out, (const char *) session, sizeof(RexpSession));
+	put_string(out, job->name);
+	put_string(out, job->id);
+	put_list(out, job->settings);
 	put_string(out, job->query);
 	put_string(out, job->server);
 	put_string(out, job->wait_index);
@@ -97,6 +100,9 @@ rexp_payload_read(char *bytes, RexpJob *job, RexpSession *session)
 	at += sizeof(RexpJob);
 	memcpy(session, at, sizeof(RexpSession));
 	at += sizeof(RexpSession);
+	job->name = get_string(&at);
+	job->id = get_string(&at);
+	job->settings = get_list(&at);
 	job->query = get_string(&at);
 	job->server = get_string(&at);
 	job->wait_index = get_string(&at);

@@ -733,6 +733,30 @@ rexp_progress_row(const RexpJobStatus *status, FunctionCallInfo fcinfo)
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }
 
+/* What a job came to, as the result of a procedure: its INOUT arguments. */
+Datum
+rexp_progress_outcome(const RexpJobStatus *status, FunctionCallInfo fcinfo)
+{
+	const RexpCounters *counters = &status->counters;
+	TupleDesc	desc;
+	Datum		values[8];
+	bool		nulls[8] = {false};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "redis_export: the result type is not composite");
+	check_columns(desc, lengthof(values));
+	values[0] = Int64GetDatum(status->job);
+	values[1] = CStringGetTextDatum(rexp_state_name(status->state));
+	values[2] = Int64GetDatum(counters->rows_read);
+	values[3] = Int64GetDatum(counters->rows_written);
+	values[4] = Int64GetDatum(counters->rows_unchanged);
+	values[5] = Int64GetDatum(counters->rows_failed);
+	values[6] = Int64GetDatum(counters->rows_pruned);
+	nulls[7] = status->error.sqlstate == 0;
+	values[7] = nulls[7] ? (Datum) 0 : CStringGetTextDatum(status->error.message);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
+}
+
 static int
 by_job(const void *a, const void *b)
 {

@@ -186,6 +186,8 @@ extern bool rexp_progress_signal(int64 job, int signal, const RexpError *reason)
 extern bool rexp_progress_set_rate(int64 job, int rate);
 extern Datum rexp_progress_row(const RexpJobStatus *status,
 							   FunctionCallInfo fcinfo);
+extern Datum rexp_progress_outcome(const RexpJobStatus *status,
+								   FunctionCallInfo fcinfo);
 extern void rexp_progress_rows(FunctionCallInfo fcinfo);
 extern void rexp_progress_failures(int64 job, FunctionCallInfo fcinfo);
 extern void rexp_progress_node_rows(FunctionCallInfo fcinfo);

@@ -14,6 +14,7 @@
 #include "arguments.h"
 #include "command.h"
 #include "compat.h"
+#include "definition.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "job.h"
@@ -34,6 +35,8 @@ PG_FUNCTION_INFO_V1(redis_export_validator);
 PG_FUNCTION_INFO_V1(redis_json_export);
 PG_FUNCTION_INFO_V1(redis_hash_export);
 PG_FUNCTION_INFO_V1(redis_command_export);
+PG_FUNCTION_INFO_V1(redis_export_define);
+PG_FUNCTION_INFO_V1(redis_export_run);
 PG_FUNCTION_INFO_V1(redis_export_preview);
 PG_FUNCTION_INFO_V1(redis_export_verify);
 PG_FUNCTION_INFO_V1(redis_export_jobs);
@@ -100,6 +103,36 @@ Datum
 redis_command_export(PG_FUNCTION_ARGS)
 {
 	return run_export(fcinfo, REXP_EXPORT_COMMAND);
+}
+
+/* redis_export_define(name text, query text, key_template text, ...) returns void */
+Datum
+redis_export_define(PG_FUNCTION_ARGS)
+{
+	RexpArguments arguments;
+	RexpJob		job;
+
+	rexp_arguments_init(&arguments, fcinfo);
+	rexp_definition_arguments(&arguments, &job);
+	job.owner = GetUserId();
+	rexp_job_check(&job);
+	rexp_definition_store(fcinfo, &job);
+	PG_RETURN_VOID();
+}
+
+/* redis_export_run(name text, ..., INOUT job bigint, ...): a procedure */
+Datum
+redis_export_run(PG_FUNCTION_ARGS)
+{
+	RexpArguments arguments;
+	RexpJob		job;
+	RexpJobStatus status;
+
+	rexp_arguments_init(&arguments, fcinfo);
+	rexp_definition_load(fcinfo, rexp_name_argument(&arguments), &job);
+	rexp_run_arguments(&arguments, &job);
+	rexp_job_run(&job, &status);
+	PG_RETURN_DATUM(rexp_progress_outcome(&status, fcinfo));
 }
 
 /*
