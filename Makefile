@@ -12,7 +12,7 @@ OBJS = \
 	src/arguments.o \
 	src/ask.o \
 	src/block.o \
-	src/changes.o \
+	src/books.o \
 	src/cluster.o \
 	src/command.o \
 	src/definition.o \
@@ -43,6 +43,7 @@ OBJS = \
 	src/preview.o \
 	src/progress.o \
 	src/prune.o \
+	src/quick_hash.o \
 	src/redis_export.o \
 	src/reply.o \
 	src/resp.o \

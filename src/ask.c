@@ -4,17 +4,14 @@
  *	  What is asked of Redis besides rows, over the connections of the pipeline.
  *
  * One command at a time, by the node that has its key, again and again while Redis is
- * away, and only while no rows are on their way: the seed of the digests that
- * changed_only goes by (changes.c), the mark of a watermark (mark.c), and how far a
- * search index is (search_index.c).
+ * away, and only while no rows are on their way: the mark of a watermark (mark.c), and
+ * how far a search index is (search_index.c).
  *
  * A part of the pipeline; nothing here knows SQL.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
-
-#include <inttypes.h>
 
 #include "pipeline_parts.h"
 #include "search_index.h"
@@ -24,9 +21,6 @@
 
 /* While an index is waited for, look at it so often (ms). */
 #define INDEX_INTERVAL 100
-
-/* How long the end of an export waits for Redis to make digests void (ms). */
-#define SEED_PATIENCE 5000
 
 /* Who can be asked for anything: the one Redis, or a node that is there. */
 static RexpLane *
@@ -266,128 +260,6 @@ rexp_pipeline_ask_unless_lost(RexpPipeline *p, const RexpBuffer *request, const 
 	reply = rexp_pipeline_ask(p, request, key, key_len, failing);
 	p->unless_lost = false;
 	return reply;
-}
-
-/*
- * The seed of the digests
- */
-
-/* Have a command with the seed's key answered; NULL if the job has failed. */
-static redisReply *
-ask_for_seed(RexpPipeline *p, int nwords, const char *const *words, const char *failing)
-{
-	const char *key = p->traffic.options.seed_key;
-	RexpBuffer	request;
-	redisReply *reply;
-
-	rexp_buffer_init(&request, 256);
-	rexp_resp_header(&request, '*', nwords);
-	for (int i = 0; i < nwords; i++)
-		rexp_resp_word(&request, words[i]);
-	reply = rexp_pipeline_ask(p, &request, key, strlen(key), failing);
-	rexp_buffer_free(&request);
-	return reply;
-}
-
-/*
- * rexp_pipeline_void_digests
- *	  Exports without digests make those void that there are of their keys, if there
- *	  can be any.  False if the job has failed.
- *
- * At the end once more, since exports that keep digests may have begun meanwhile.  Then
- * all rows are acknowledged: the job does not fail for it, and waits for a moment only.
- */
-bool
-rexp_pipeline_void_digests(RexpPipeline *p, bool at_end)
-{
-	const char *words[] = {"DEL", p->traffic.options.seed_key};
-	RexpCounters *counters = &p->traffic.ledger.counters;
-	redisReply *reply;
-	RexpError	error;
-
-	/* who refuses it once will refuse it again */
-	if (p->traffic.options.seed_key == NULL || p->traffic.changes != NULL ||
-		counters->digests == REXP_DIGESTS_REFUSED)
-		return true;
-	if (at_end)
-		p->traffic.ask_until = GetCurrentTimestamp() + SEED_PATIENCE * 1000;
-	reply = ask_for_seed(p, lengthof(words), words, NULL);
-	p->traffic.ask_until = 0;
-	if (reply == NULL && rexp_pipeline_has_failed(p))
-		return false;
-	if (reply == NULL)
-	{
-		counters->digests = REXP_DIGESTS_NOT_ASKED;
-		ereport(WARNING,
-				(errcode(ERRCODE_WARNING),
-				 errmsg("Redis went away when all rows were acknowledged"),
-				 errdetail("Digests that exports with changed_only kept meanwhile were not made void."),
-				 errhidestmt(true)));
-		return true;
-	}
-	if (reply->type == REDIS_REPLY_ERROR)
-	{
-		(void) rexp_answer_to(reply->str, reply->len, &error);
-		counters->digests = REXP_DIGESTS_REFUSED;
-		ereport(LOG,
-				(errcode(error.sqlstate),
-				 errmsg("digests of changed_only could not be made void: %s", error.message),
-				 errhidestmt(true)));
-	}
-	freeReplyObject(reply);
-	return true;
-}
-
-/*
- * agree_on_seed
- *	  The seed that Redis keeps, or one of ours if there is none yet.  False if the
- *	  job has failed.
- *
- * Of two jobs that are the first at once, both take the one that came first.
- */
-bool
-rexp_pipeline_agree_on_seed(RexpPipeline *p)
-{
-	const char *key = p->traffic.options.seed_key;
-	char		ours[2 * sizeof(uint64) + 1];
-	const char *set[] = {"SET", key, ours, "NX"};
-	const char *get[] = {"GET", key};
-	const char *failing = REXP_CHANGES_FAILING;
-	uint64		seed;
-	redisReply *reply;
-	RexpError	error;
-
-	if (!pg_strong_random(&seed, sizeof(seed)))
-		seed = (uint64) GetCurrentTimestamp();
-	snprintf(ours, sizeof(ours), "%016" PRIx64, seed);
-	reply = ask_for_seed(p, lengthof(set), set, failing);
-	if (reply == NULL)
-		return false;
-	freeReplyObject(reply);
-	reply = ask_for_seed(p, lengthof(get), get, failing);
-	if (reply == NULL)
-		return false;
-	if (reply->type == REDIS_REPLY_STRING && reply->len == sizeof(ours) - 1 &&
-		sscanf(reply->str, "%16" SCNx64, &seed) == 1)
-	{
-		rexp_changes_set_seed(p->traffic.changes, seed);
-		freeReplyObject(reply);
-		return true;
-	}
-	if (reply->type == REDIS_REPLY_ERROR)
-		(void) rexp_answer_to(reply->str, reply->len, &error);
-	else
-	{
-		char		shown[128];
-
-		rexp_printable(shown, sizeof(shown), key, strlen(key));
-		rexp_error_set(&error, ERRCODE_DATA_EXCEPTION, "key \"%s\" holds no seed", shown);
-	}
-	freeReplyObject(reply);
-	rexp_error_prefix(&error, "%s: ", failing);
-	rexp_error_hint(&error, "%s", REXP_CHANGES_HINT);
-	rexp_ledger_stop(&p->traffic.ledger, &error);
-	return rexp_pipeline_wind_up(p);
 }
 
 /*

@@ -9,7 +9,6 @@
 #ifndef REDIS_EXPORT_BLOCK_H
 #define REDIS_EXPORT_BLOCK_H
 
-#include "changes.h"
 #include "resp.h"
 #include "verb.h"
 
@@ -37,9 +36,14 @@ typedef struct RexpBlock
 	RexpExpiry	expiry;
 	bool		repeatable;		/* to send it twice is to send it once */
 	RexpRefusal refusal;		/* the answer that says that it was not written */
-	bool		deletes;		/* no row of the query: it deletes the key */
-	bool		watched;		/* Redis may have it already: */
-	RexpPrint	print;			/* what tells */
+	bool		erases;			/* the key is gone when it is carried out */
+	bool		has_digest;		/* else its commands make one: */
+	uint64		digest;			/* of the value, for the books (books.c) */
+
+	/* what the pipeline says of it: */
+	bool		deletes;		/* no row of the query: it deletes the key ... */
+	bool		corrects;		/* ... or corrects the books */
+	bool		watched;		/* Redis may have it already */
 } RexpBlock;
 
 extern void rexp_expiry_command(const RexpExpiry *expiry, const char *key,

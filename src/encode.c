@@ -152,6 +152,7 @@ rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot, RexpBuffer *out,
 	block->key_start = out->len;
 	block->key_len = 0;
 	block->key_is_whole = false;
+	block->erases = block->has_digest = block->deletes = block->corrects = false;
 	block->repeatable = encoder->kind.verb.repeatable;
 	block->refusal = encoder->kind.verb.refusal;
 	block->expiry = encoder->expiry;

@@ -89,6 +89,7 @@ encode_hash(void *state, TupleTableSlot *slot, RexpBuffer *out, RexpBlock *block
 		begin_command(out, 2, "DEL");
 		rexp_append_key(&encoder->key, out, block);
 		block->expiry.kind = REXP_EXPIRY_NONE;
+		block->erases = true;
 		return REXP_ENCODED;
 	}
 	if (encoder->replace)

@@ -18,7 +18,6 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "job.h"
-#include "key_shape.h"
 #include "ledger.h"
 #include "miscadmin.h"
 #include "payload.h"
@@ -421,19 +420,6 @@ tell_end(const RexpJobStatus *status)
 				 errmsg("nothing was pruned by export job " INT64_FORMAT ", since rows have failed",
 						status->job),
 				 errhint("Mend the rows, and export again with prune.")));
-	if (counters->digests == REXP_DIGESTS_REFUSED)
-		ereport(NOTICE,
-				(errmsg("Redis did not let export job " INT64_FORMAT " make digests of changed_only void",
-						status->job),
-				 errdetail("Later exports of the same keys with changed_only may leave out rows that they should write."),
-				 errhint("Grant the Redis user the key of the digests' seed: ACL SETUSER ... ~redis_export:* +del.")));
-	if (counters->digests == REXP_DIGESTS_NOT_ASKED)
-		ereport(WARNING,
-				(errcode(ERRCODE_WARNING),
-				 errmsg("Redis went away when all rows of export job " INT64_FORMAT " were acknowledged",
-						status->job),
-				 errdetail("What Redis had not saved is lost. Digests that exports with changed_only kept meanwhile were not made void."),
-				 errhint("Compare Redis with the query, with redis_export_verify.")));
 	rexp_watermark_warn_of_writer(status->job, counters);
 	rexp_watermark_warn_of_mark(status->job, counters);
 	if (counters->index_misfit)
@@ -526,22 +512,17 @@ rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 {
 	RexpSession session;
 	RexpJob		complete = *job;
-	TupleDesc	desc;
 	RexpJobInfo info;
 	Launch		launch = {0};
 	dsm_segment *arguments;
 	int			slot;
 
 	rexp_session_capture(&session);
-	desc = rexp_job_check(job);
-	if (job->encoding.kind != REXP_EXPORT_COMMAND)
-		complete.pipeline.seed_key =
-			rexp_changes_seed_key(rexp_key_shape_pattern(rexp_key_shape_create(job->encoding.key_template, desc)));
-
+	(void) rexp_job_check(job);
 	if (job->name != NULL)
 	{
 		complete.pipeline.changed_only = job->rows != REXP_ROWS_ALL;
-		complete.pipeline.keys_apart = true;
+		complete.pipeline.keys_apart |= complete.pipeline.changed_only;
 		complete.mark = job->rows == REXP_ROWS_NEW ? job->name : NULL;
 		complete.watermark_column = complete.mark != NULL ? job->watermark_column : NULL;
 	}

@@ -5,7 +5,7 @@
  *
  * Errors are looked up in answer.c, and then mean something else in a cluster than
  * without one; other answers mean what the command says that they answer: a write,
- * an expiry, a check, a digest, or a question to the replicas.  An error that no rule
+ * an expiry, a check, or a question to the replicas.  An error that no rule
  * knows stays one here (unknown.c).  What is done about it is decided in lane.c.
  *
  *-------------------------------------------------------------------------
@@ -33,8 +33,8 @@ rexp_lane_judge_error(const RexpLane *lane, const char *text, size_t len, RexpEr
 		case REXP_ANSWER_MOVED:
 			return cluster ? answer : REXP_ANSWER_FATAL;
 		case REXP_ANSWER_ASK:
-			/* key and digest may not move together: wait until both have */
-			if (cluster && lane->traffic->changes != NULL)
+			/* key and books may not move together: wait until both have */
+			if (cluster && lane->traffic->options.books != NULL)
 				return REXP_ANSWER_LATER;
 			return cluster ? answer : REXP_ANSWER_FATAL;
 		case REXP_ANSWER_TRY_AGAIN:
@@ -46,47 +46,40 @@ rexp_lane_judge_error(const RexpLane *lane, const char *text, size_t len, RexpEr
 	}
 }
 
+/* An answer that the books cannot be kept: that concerns all rows. */
+static RexpAnswer
+books_failed(RexpError *error)
+{
+	rexp_error_prefix(error, "%s: ", REXP_BOOKS_FAILING);
+	rexp_error_hint(error, "%s", REXP_BOOKS_HINT);
+	return REXP_ANSWER_FATAL;
+}
+
 /*
  * judge_check
- *	  Is the key there (part 1), and its digest that of the row (part 2)?
+ *	  Is the key there, of the type that it must have (part 1), and is its entry in the
+ *	  books that of the row (part 2)?
  */
 static RexpAnswer
 judge_check(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *error)
 {
+	const RexpBooks *books = lane->traffic->options.books;
 	bool		first = lane->window.receive_part == 1;
 	RexpAnswer	answer = REXP_ANSWER_DONE;
 
 	if (reply->type == REXP_REPLY_ERROR)
 		answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
 	if (first)
-		row->found = reply->type == REXP_REPLY_INTEGER && reply->integer > 0;
+		row->found = reply->type == REXP_REPLY_STATUS &&
+			rexp_books_has_type(books, reply->text, reply->len);
 	else
 		row->unchanged = row->found && reply->type == REXP_REPLY_STRING &&
-			rexp_changes_same(&row->print, reply->text, reply->len);
+			rexp_books_same(books, row->digest, reply->text, reply->len);
 	if (answer != REXP_ANSWER_ROW)
 		return answer;
 
 	/* what is wrong with the key, its write will tell */
-	if (first)
-		return REXP_ANSWER_DONE;
-	rexp_error_prefix(error, "%s: ", REXP_CHANGES_FAILING);
-	rexp_error_hint(error, "%s", REXP_CHANGES_HINT);
-	return REXP_ANSWER_FATAL;
-}
-
-/*
- * judge_digest
- *	  Is the digest of a written row kept?  One that is not costs no more than a write
- *	  the next time.
- */
-static RexpAnswer
-judge_digest(RexpLane *lane, const RexpReply *reply, RexpError *error)
-{
-	RexpAnswer	answer = REXP_ANSWER_DONE;
-
-	if (reply->type == REXP_REPLY_ERROR)
-		answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
-	return rexp_answer_is_own(answer) ? REXP_ANSWER_DONE : answer;
+	return first ? REXP_ANSWER_DONE : books_failed(error);
 }
 
 /* Do as many replicas have what the master has as shall? */
@@ -116,13 +109,21 @@ judge_replicas(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply,
 	return REXP_ANSWER_DONE;
 }
 
-/* What an answer that is no error says of a write. */
+/* What an answer says of a write. */
 static RexpAnswer
-judge_write(RexpRow *row, const RexpReply *reply, RexpError *error)
+judge_write(RexpLane *lane, RexpRow *row, const RexpReply *reply, RexpError *error)
 {
 	RexpReplyType refusal = row->refusal == REXP_REFUSAL_OLD_VALUE ?
 		REXP_REPLY_STRING : REXP_REPLY_NIL;
 
+	if (reply->type == REXP_REPLY_ERROR)
+	{
+		RexpAnswer	answer = rexp_lane_judge_error(lane, reply->text, reply->len, error);
+
+		/* the first command of the transaction is that of the books */
+		return answer == REXP_ANSWER_ROW && row->booked && lane->window.receive_part == 2 ?
+			books_failed(error) : answer;
+	}
 	if (row->deletes)
 	{
 		/* sent twice, the first time may have been the one that did it */
@@ -169,10 +170,9 @@ rexp_lane_judge(RexpLane *lane, const RexpFlight *flight, const RexpReply *reply
 	row = &flight->batch->rows[lane->window.receive_at];
 	if (flight->kind == REXP_FLIGHT_CHECKS)
 		return judge_check(lane, row, reply, error);
-	if (flight->kind == REXP_FLIGHT_DIGESTS)
-		return judge_digest(lane, reply, error);
+	if (flight->kind == REXP_FLIGHT_WRITES)
+		return judge_write(lane, row, reply, error);
 	if (reply->type == REXP_REPLY_ERROR)
 		return rexp_lane_judge_error(lane, reply->text, reply->len, error);
-	return flight->kind == REXP_FLIGHT_WRITES ?
-		judge_write(row, reply, error) : judge_expiry(lane, row, reply, error);
+	return judge_expiry(lane, row, reply, error);
 }

@@ -17,9 +17,9 @@
  *	   BACKOFF	wait, longer each time				-> OPEN, CONNECT, ROUTE, STOP
  *	   ROUTE	in a cluster: rows may belong to other nodes by now, which is not
  *				decided here (routing.c)			-> OPEN, CONNECT, IDLE, BACKOFF
- *	   STOP		the job has failed: send no more rows, only the expiries and
- *				digests of those that are written; receive what is still to
- *				come								-> CLOSED
+ *	   STOP		the job has failed: send no more rows, only the expiries of
+ *				those that are written; receive what is still to come
+ *													-> CLOSED
  *	   CLOSED	nothing more happens
  *
  * After a loss of the connection, everything is sent again from the first row that is
@@ -83,7 +83,7 @@ rexp_lane_create(RexpTraffic *traffic, RexpLink *link)
 
 	sequel.expire = traffic->options.expire;
 	sequel.keys_apart = traffic->options.keys_apart;
-	sequel.changes = traffic->changes;
+	sequel.books = traffic->options.books;
 	sequel.wait_replicas = traffic->options.wait_replicas;
 	sequel.wait_time = Min(REPLICAS_TIME, lane->timeout / 2);
 	rexp_window_init(&lane->window, traffic->options.batch, &sequel);
@@ -137,7 +137,7 @@ settle_done(RexpLane *lane, RexpBatch *batch, RexpRow *row)
 			lane->traffic->ledger.counters.rows_pruned += row->found;
 		else if (row->unchanged)
 			lane->traffic->ledger.counters.rows_unchanged++;
-		else
+		else if (!row->corrects)
 		{
 			lane->traffic->ledger.counters.rows_written++;
 			lane->rows_written++;
@@ -149,11 +149,40 @@ settle_done(RexpLane *lane, RexpBatch *batch, RexpRow *row)
 	publish_retrying(lane, false);
 }
 
+/*
+ * A row has failed.  If its write was refused when its transaction was carried out, its
+ * entry in the books was made nevertheless: it is to be corrected when all rows are
+ * settled (rexp_pipeline_finish).  There may be as many of them as work_mem has room for.
+ */
+static void
+note_wrong_entry(RexpLane *lane, const RexpBatch *batch, const RexpRow *row)
+{
+	RexpTraffic *traffic = lane->traffic;
+
+	if (!row->booked || !row->tried)
+		return;
+	if (traffic->failed_keys.len + row->key_len > (size_t) work_mem * 1024)
+	{
+		traffic->uncorrected = true;
+		return;
+	}
+	rexp_buffer_append(&traffic->failed_keys, (const char *) &row->key_len,
+					   sizeof(row->key_len));
+	rexp_buffer_append(&traffic->failed_keys, batch->data.data + row->key_start,
+					   row->key_len);
+}
+
 /* A row's answer is that it cannot be done. */
 static void
 settle_failed(RexpLane *lane, RexpBatch *batch, RexpRow *row, const RexpError *error)
 {
 	rexp_window_settle(&lane->window, batch, row, REXP_ROW_FAILED);
+	note_wrong_entry(lane, batch, row);
+	if (row->corrects)
+	{
+		lane->traffic->uncorrected = true;
+		return;
+	}
 	if (row->echo)
 		return;
 	if (row->deletes)
@@ -376,8 +405,6 @@ row_went_well(RexpLane *lane, const RexpFlight *flight, RexpRow *row)
 	}
 	if (flight->kind <= REXP_FLIGHT_WRITES && row->expiry.kind != REXP_EXPIRY_NONE)
 		row->state = REXP_ROW_WRITTEN;
-	else if (flight->kind <= REXP_FLIGHT_EXPIRIES && row->watched && !row->unchanged)
-		row->state = REXP_ROW_UNNOTED;
 	else if (lane->traffic->options.wait_replicas > 0 &&
 			 flight->kind != REXP_FLIGHT_CHECKS)
 		row->state = REXP_ROW_HELD;
@@ -450,8 +477,7 @@ refuse(RexpLane *lane, const RexpFlight *flight, RexpRow *row, RexpAnswer answer
 		bool		expiring = flight->kind == REXP_FLIGHT_EXPIRIES;
 
 		/* what was asked before may be there */
-		row->in_doubt |= (expiring || flight->kind == REXP_FLIGHT_DIGESTS) &&
-			!row->unchanged;
+		row->in_doubt |= expiring && !row->unchanged;
 		row->state = expiring && (row->only_expiry || !row->repeatable) ?
 			REXP_ROW_UNEXPIRED : REXP_ROW_REFUSED;
 	}

@@ -41,7 +41,9 @@ typedef struct RexpTraffic
 	bool		asking;			/* something is asked for by itself */
 	TimestampTz ask_until;		/* on which the job does not depend: not longer
 								 * than that; 0: as long as for rows */
-	RexpChanges *changes;		/* what Redis has is not written, or NULL */
+	RexpBuffer	failed_keys;	/* whose entries in the books may be wrong: the length
+								 * of each, and the key */
+	bool		uncorrected;	/* such an entry will stay */
 	bool		lost;			/* a connection was, in a cluster */
 	int			moves;			/* DRAINs for slots that moved, since a row was
 								 * written anywhere */

@@ -83,9 +83,6 @@ on_string(const redisReadTask *task, char *str, size_t len)
 		return link;
 	link->reply.type = is_error ? REXP_REPLY_ERROR :
 		task->type == REDIS_REPLY_STATUS ? REXP_REPLY_STATUS : REXP_REPLY_STRING;
-	link->reply.len = 0;
-	if (link->reply.type == REXP_REPLY_STATUS)
-		return link;
 	if (len + 1 > link->text_size)
 	{
 		char	   *larger = realloc(link->text, len + 1);

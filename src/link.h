@@ -53,7 +53,7 @@ typedef struct RexpLinkOptions
 
 typedef enum RexpReplyType
 {
-	REXP_REPLY_STATUS,			/* its text is not kept */
+	REXP_REPLY_STATUS,
 	REXP_REPLY_ERROR,
 	REXP_REPLY_INTEGER,
 	REXP_REPLY_NIL,

@@ -8,7 +8,7 @@
 #ifndef REDIS_EXPORT_OWN_KEYS_H
 #define REDIS_EXPORT_OWN_KEYS_H
 
-/* Digests (changes.c) and marks (mark.c). */
+/* Books (books.c) and marks (mark.c). */
 #define REXP_OWN_PREFIX "redis_export:"
 
 static inline bool

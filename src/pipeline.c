@@ -56,8 +56,8 @@ rexp_pipeline_create(const RexpPipelineOptions *options,
 	p->traffic.ledger.counters.held_by_replicas = options->wait_replicas > 0;
 	p->traffic.tokens_at = p->attended_at = GetCurrentTimestamp();
 	rexp_buffer_init(&p->aside, 64);
-	if (options->changed_only)
-		p->traffic.changes = rexp_changes_create();
+	if (options->books != NULL)
+		rexp_buffer_init(&p->traffic.failed_keys, 64);
 	p->single = rexp_lane_create(&p->traffic, rexp_link_create(link_options, false));
 	MemoryContextSwitchTo(old);
 	return p;
@@ -345,10 +345,9 @@ rexp_pipeline_open(RexpPipeline *p)
 		(mode == REXP_CLUSTER_ON ||
 		 rexp_link_server_info(p->single->link)->is_cluster))
 		(void) rexp_pipeline_enter_cluster(p);
+	if (p->cluster != NULL && p->traffic.options.books != NULL)
+		rexp_books_spread(p->traffic.options.books);
 	rexp_pipeline_show_nodes(p, true);
-	if (!rexp_pipeline_has_failed(p))
-		(void) (p->traffic.changes != NULL ? rexp_pipeline_agree_on_seed(p) :
-				rexp_pipeline_void_digests(p, false));
 	return !rexp_pipeline_has_failed(p) || rexp_pipeline_wind_up(p);
 }
 
@@ -376,8 +375,8 @@ rexp_pipeline_row_begin(RexpPipeline *p)
 {
 	RexpBuffer *out = begin_row(p);
 
-	if (p->traffic.changes != NULL)
-		rexp_changes_reserve(out);
+	if (p->traffic.options.books != NULL)
+		rexp_books_reserve(p->traffic.options.books, out);
 	return out;
 }
 
@@ -436,14 +435,6 @@ row_start(RexpPipeline *p)
 		return 0;
 	batch = rexp_window_filling(&p->single->window);
 	return batch->rows[batch->nrows].start;
-}
-
-/* Only changes are to be written: take the row's digest, which its block forgets. */
-static void
-watch_row(RexpPipeline *p, RexpBlock *block)
-{
-	rexp_changes_take(p->traffic.changes, row_buffer(p), row_start(p), &block->commands,
-					  &block->key_start, block->key_len, &block->print);
 }
 
 /* The lane for the row at hand, in whose batch its commands then are. */
@@ -516,31 +507,58 @@ rexp_pipeline_row_end(RexpPipeline *p, RexpBlock *block)
 	if (p->traffic.options.keys_apart && has_key(p, block) &&
 		!wait_for_others(p, block))
 		return false;
-	block->deletes = false;
-	block->watched = p->traffic.changes != NULL;
-	if (p->traffic.changes != NULL)
-		watch_row(p, block);
+	if (p->traffic.options.books != NULL)
+		rexp_books_wrap(p->traffic.options.books, row_buffer(p), row_start(p), block);
+	block->watched = p->traffic.options.books != NULL && p->traffic.options.changed_only;
 	return send_row(p, block, ++p->traffic.ledger.counters.rows_read);
 }
 
 /*
  * rexp_pipeline_delete
- *	  Have a key deleted that no row has, and count it as pruned if it was there.
- *	  Returns as _row_end().
+ *	  Have a key deleted that no row has, with its entry in the books, and count it as
+ *	  pruned if it was there.  Returns as _row_end().
  */
 bool
 rexp_pipeline_delete(RexpPipeline *p, const char *key, size_t key_len)
 {
 	RexpBuffer *out = rexp_pipeline_row_begin(p);
-	RexpBlock	block = {.commands = 1, .key_len = key_len, .repeatable = true, .deletes = true};
+	RexpBlock	block = {.commands = 1, .key_len = key_len, .repeatable = true, .erases = true, .deletes = true};
 
 	rexp_resp_header(out, '*', 2);
 	rexp_resp_word(out, "UNLINK");
 	rexp_resp_bulk(out, key, key_len);
 	block.key_start = out->len - 2 - key_len;
-	if (p->traffic.changes != NULL)
-		watch_row(p, &block);
+	if (p->traffic.options.books != NULL)
+		rexp_books_wrap(p->traffic.options.books, out, row_start(p), &block);
 	return send_row(p, &block, 0);
+}
+
+/*
+ * correct_entries
+ *	  Of keys whose rows have failed, let the books say no more than that they are ours.
+ *	  False if the job has failed.
+ */
+static bool
+correct_entries(RexpPipeline *p)
+{
+	RexpTraffic *traffic = &p->traffic;
+
+	for (size_t at = 0; at < traffic->failed_keys.len;)
+	{
+		RexpBuffer *out = begin_row(p);
+		RexpBlock	block = {.commands = 1, .repeatable = true, .corrects = true};
+		const char *key;
+
+		memcpy(&block.key_len, traffic->failed_keys.data + at, sizeof(block.key_len));
+		key = traffic->failed_keys.data + at + sizeof(block.key_len);
+		at += sizeof(block.key_len) + block.key_len;
+		block.key_start = out->len;
+		block.key_start += rexp_books_doubt(traffic->options.books, key, block.key_len, out);
+		if (!send_row(p, &block, 0))
+			return false;
+	}
+	traffic->failed_keys.len = 0;
+	return settle_all(p);
 }
 
 /* Rows have failed, so that nothing is deleted: note it, for who waits. */
@@ -677,8 +695,8 @@ look_at_servers(RexpPipeline *p)
 
 /*
  * rexp_pipeline_finish
- *	  Send the rest and wait for all answers.  Returns false if the job has
- *	  failed.
+ *	  Send the rest and wait for all answers, and let the books be right.  Returns
+ *	  false if the job has failed.
  */
 bool
 rexp_pipeline_finish(RexpPipeline *p)
@@ -688,10 +706,7 @@ rexp_pipeline_finish(RexpPipeline *p)
 	if (p->traffic.state < REXP_STATE_FINISHING)
 		rexp_pipeline_enter(p, REXP_STATE_FINISHING);
 	(void) rexp_pipeline_step(p, false);
-	if (!settle_all(p))
-		return false;
-
-	if (!rexp_pipeline_void_digests(p, true))
+	if (!settle_all(p) || !correct_entries(p))
 		return false;
 	look_at_servers(p);
 	return true;
@@ -758,4 +773,15 @@ rexp_pipeline_close(RexpPipeline *p)
 		rexp_waiter_close(p->waiter);
 	}
 	rexp_progress_counters(p->traffic.ledger.progress, counters);
+}
+
+/*
+ * rexp_pipeline_is_clean
+ *	  Is each entry that this run has made in the books one that holds?  To be asked
+ *	  when the pipeline is finished.
+ */
+bool
+rexp_pipeline_is_clean(const RexpPipeline *p)
+{
+	return !rexp_pipeline_has_failed(p) && !p->traffic.uncorrected;
 }

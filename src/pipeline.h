@@ -8,7 +8,7 @@
 #ifndef REDIS_EXPORT_PIPELINE_H
 #define REDIS_EXPORT_PIPELINE_H
 
-#include "block.h"
+#include "books.h"
 #include "compat.h"
 #include "link.h"
 #include "progress.h"
@@ -27,7 +27,8 @@ typedef struct RexpPipelineOptions
 	bool		expire;			/* rows may have an expiry */
 	bool		keys_apart;		/* of rows with the same key, one at a time */
 	bool		changed_only;	/* rows that Redis has are not written */
-	const char *seed_key;		/* of their digests, in UTF-8; NULL: there can be none */
+	RexpBooks  *books;			/* that rows are kept in; NULL: in none.  The worker
+								 * makes them */
 } RexpPipelineOptions;
 
 typedef struct RexpPipeline RexpPipeline;
@@ -60,6 +61,7 @@ extern void rexp_pipeline_index_misfit(RexpPipeline *pipeline, const RexpError *
 extern bool rexp_pipeline_wait_index(RexpPipeline *pipeline);
 extern void rexp_pipeline_drain(RexpPipeline *pipeline, int milliseconds);
 extern void rexp_pipeline_close(RexpPipeline *pipeline);
+extern bool rexp_pipeline_is_clean(const RexpPipeline *pipeline);
 
 extern const RexpError *rexp_pipeline_error(const RexpPipeline *pipeline);
 extern const RexpCounters *rexp_pipeline_counters(const RexpPipeline *pipeline);

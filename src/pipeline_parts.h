@@ -62,8 +62,4 @@ extern bool rexp_pipeline_refresh_map(RexpPipeline *p, RexpLane *first, RexpErro
 extern void rexp_pipeline_reroute(RexpPipeline *p, RexpLane *lane);
 extern bool rexp_pipeline_enter_cluster(RexpPipeline *p);
 
-/* ask.c */
-extern bool rexp_pipeline_agree_on_seed(RexpPipeline *p);
-extern bool rexp_pipeline_void_digests(RexpPipeline *p, bool at_end);
-
 #endif							/* REDIS_EXPORT_PIPELINE_PARTS_H */

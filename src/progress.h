@@ -45,14 +45,6 @@ rexp_state_after(const RexpError *error)
 		REXP_STATE_CANCELED : REXP_STATE_FAILED;
 }
 
-/* Why digests of changed_only may stay that the job's rows have made untrue. */
-typedef enum RexpDigests
-{
-	REXP_DIGESTS_VOID,			/* they do not, or there are none */
-	REXP_DIGESTS_REFUSED,		/* Redis does not let them be made void */
-	REXP_DIGESTS_NOT_ASKED		/* at the end Redis was away */
-} RexpDigests;
-
 /*
  * The ledger.  When a job has ended, rows_read = rows_written + rows_unchanged +
  * rows_failed + rows_skipped + rows_in_doubt.
@@ -76,7 +68,6 @@ typedef struct RexpCounters
 	bool		info_refused;	/* Redis does not tell about itself ... */
 	bool		client_refused; /* ... or will not end a connection that is lost */
 	bool		not_pruned;		/* since rows have failed */
-	RexpDigests digests;
 	bool		has_index;		/* an index is looked at: */
 	int64		index_failures; /* attempts to index that it refused since */
 	bool		index_misfit;	/* it cannot take what is written */

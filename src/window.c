@@ -16,8 +16,7 @@
  * replicas are to have them, one WAIT.  Each is queued only when the one before
  * is answered: after a write that was refused, an expiry sent along would hit
  * the value of somebody else.  If only changes are to be written, there is one
- * before the writes that finds out which rows these are, and one after the
- * expiries that keeps their digests.
+ * before the writes that finds out which rows these are.
  *
  * Which of them comes next follows from the states of the batch's rows, whatever
  * came before (queue_next): so a batch with a row for which something is due has a
@@ -73,8 +72,7 @@ rexp_window_init(RexpWindow *window, int batch, const RexpSequel *sequel)
 bool
 rexp_window_has_sequel(const RexpWindow *window)
 {
-	return window->sequel.expire || window->sequel.changes != NULL ||
-		window->sequel.wait_replicas > 0;
+	return window->sequel.expire || window->sequel.wait_replicas > 0;
 }
 
 /*
@@ -94,7 +92,6 @@ row_is_with_redis(const RexpRow *row)
 {
 	return row->state == REXP_ROW_SENT || row->state == REXP_ROW_WRITTEN ||
 		row->state == REXP_ROW_EXPIRING || row->state == REXP_ROW_UNEXPIRED ||
-		row->state == REXP_ROW_UNNOTED || row->state == REXP_ROW_NOTING ||
 		row->state == REXP_ROW_HELD;
 }
 
@@ -246,9 +243,11 @@ rexp_window_row_end(RexpWindow *window, const RexpBlock *block, int slot)
 	row->commands = block->commands;
 	row->repeatable = block->repeatable;
 	row->refusal = block->refusal;
+	row->booked = window->sequel.books != NULL && !block->corrects;
 	row->deletes = block->deletes;
+	row->corrects = block->corrects;
 	row->watched = block->watched;
-	row->print = block->print;
+	row->digest = block->digest;
 	row->state = block->watched ? REXP_ROW_UNCHECKED : REXP_ROW_WAITING;
 	if (window->sequel.keys_apart)
 		remember_key(window, batch, row);
@@ -344,8 +343,7 @@ static const struct
 }			stages[] = {
 	[REXP_FLIGHT_CHECKS] = {REXP_ROW_UNCHECKED, REXP_ROW_CHECKING},
 	[REXP_FLIGHT_WRITES] = {REXP_ROW_WAITING, REXP_ROW_SENT},
-	[REXP_FLIGHT_EXPIRIES] = {REXP_ROW_WRITTEN, REXP_ROW_EXPIRING},
-	[REXP_FLIGHT_DIGESTS] = {REXP_ROW_UNNOTED, REXP_ROW_NOTING}
+	[REXP_FLIGHT_EXPIRIES] = {REXP_ROW_WRITTEN, REXP_ROW_EXPIRING}
 };
 
 static int
@@ -407,7 +405,6 @@ command_start(const RexpFlight *flight, int at)
 			return flight->batch->rows[at].start;
 		case REXP_FLIGHT_CHECKS:
 		case REXP_FLIGHT_EXPIRIES:
-		case REXP_FLIGHT_DIGESTS:
 			return flight->batch->rows[at].sequel_start;
 		default:
 			return 0;
@@ -428,11 +425,9 @@ append_sequel(const RexpWindow *window, const RexpBatch *batch, const RexpRow *r
 	if (row->asking)
 		rexp_buffer_append(out, asking_command, ASKING_SIZE);
 	if (kind == REXP_FLIGHT_CHECKS)
-		rexp_changes_check(window->sequel.changes, &row->print, key, row->key_len, out);
-	else if (kind == REXP_FLIGHT_EXPIRIES)
-		rexp_expiry_command(&row->expiry, key, row->key_len, out);
+		rexp_books_check(window->sequel.books, key, row->key_len, out);
 	else
-		rexp_changes_note(window->sequel.changes, &row->print, out);
+		rexp_expiry_command(&row->expiry, key, row->key_len, out);
 }
 
 /* Build the commands of the rows of a batch for which it is time. */
@@ -670,8 +665,6 @@ rexp_window_describe_open(RexpWindow *window, char *text, size_t size)
 		[REXP_ROW_WRITTEN] = "written",
 		[REXP_ROW_EXPIRING] = "expiring",
 		[REXP_ROW_UNEXPIRED] = "unexpired",
-		[REXP_ROW_UNNOTED] = "unnoted",
-		[REXP_ROW_NOTING] = "noting",
 		[REXP_ROW_HELD] = "held"
 	};
 
@@ -706,7 +699,6 @@ rexp_window_commands(const RexpWindow *window)
 		case REXP_FLIGHT_CHECKS:
 			return 2;
 		case REXP_FLIGHT_EXPIRIES:
-		case REXP_FLIGHT_DIGESTS:
 			return flight->batch->rows[window->receive_at].asking ? 2 : 1;
 		default:
 			return flight->batch->fenced ? 2 : 1;
@@ -805,8 +797,9 @@ rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch, RexpRow *r
 	block.repeatable = row->repeatable;
 	block.refusal = row->refusal;
 	block.deletes = row->deletes;
+	block.corrects = row->corrects;
 	block.watched = row->watched;
-	block.print = row->print;
+	block.digest = row->digest;
 	if (asking)
 		rexp_buffer_append(out, asking_command, ASKING_SIZE);
 	block.key_start += out->len;
@@ -945,8 +938,7 @@ bool
 rexp_row_is_answered(const RexpRow *row)
 {
 	return row->state == REXP_ROW_WRITTEN || row->state == REXP_ROW_EXPIRING ||
-		row->state == REXP_ROW_UNEXPIRED || row->state == REXP_ROW_UNNOTED ||
-		row->state == REXP_ROW_NOTING || row->state == REXP_ROW_HELD;
+		row->state == REXP_ROW_UNEXPIRED || row->state == REXP_ROW_HELD;
 }
 
 /*
@@ -1151,7 +1143,8 @@ rexp_window_reckon(const RexpWindow *window, int64 *in_doubt, int64 *unsent)
 		{
 			const RexpRow *row = &batch->rows[j];
 
-			if (row->counted || row->echo || row->deletes || row_is_settled(row))
+			if (row->counted || row->echo || row->deletes || row->corrects ||
+				row_is_settled(row))
 				continue;
 			if (row->in_doubt || (row_is_with_redis(row) && !row->unchanged))
 				(*in_doubt)++;

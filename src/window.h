@@ -9,7 +9,7 @@
 #ifndef REDIS_EXPORT_WINDOW_H
 #define REDIS_EXPORT_WINDOW_H
 
-#include "block.h"
+#include "books.h"
 
 /* The window: batches and bytes.  One batch more is being filled. */
 #define REXP_WINDOW_BATCHES 4
@@ -26,8 +26,6 @@ typedef enum RexpRowState
 	REXP_ROW_WRITTEN,			/* the expiry is to be sent */
 	REXP_ROW_EXPIRING,			/* the expiry is with Redis */
 	REXP_ROW_UNEXPIRED,			/* the expiry was refused, and is to be sent again */
-	REXP_ROW_UNNOTED,			/* its digest is to be sent */
-	REXP_ROW_NOTING,			/* its digest is with Redis */
 	REXP_ROW_HELD,				/* the replicas are to answer */
 	REXP_ROW_DONE,
 	REXP_ROW_FAILED,
@@ -42,7 +40,7 @@ typedef struct RexpRow
 	size_t		key_start;		/* in the batch */
 	size_t		key_len;
 	RexpExpiry	expiry;
-	RexpPrint	print;			/* if it is watched */
+	uint64		digest;			/* if it is watched */
 	int			commands;		/* in the block */
 	uint16		slot;			/* of its key, in a cluster */
 	uint8		state;			/* a RexpRowState */
@@ -54,7 +52,7 @@ typedef struct RexpRow
 								 * where it was handed over to */
 	bool		only_expiry;	/* its write was answered elsewhere */
 	bool		watched;		/* it is written only if Redis has it not */
-	bool		found;			/* its key is there, ... */
+	bool		found;			/* its key is there, and of its type, ... */
 	bool		unchanged;		/* ... and Redis has it: it is not written */
 	bool		tried;			/* its write was sent once */
 	uint8		cuts;			/* of the connection, while it was first in line */
@@ -66,7 +64,9 @@ typedef struct RexpRow
 	bool		puzzled;		/* it is sent again, since it got an answer that no
 								 * rule knows */
 	uint8		hops;			/* from node to node by ASK */
-	bool		deletes;		/* no row of the query, but a key to be deleted */
+	bool		booked;			/* its block makes the entry in the books */
+	bool		deletes;		/* no row of the query, but a key to be deleted, ... */
+	bool		corrects;		/* ... or one whose entry in the books is wrong */
 	bool		counted;		/* in rows_written */
 	bool		in_doubt;		/* may be in Redis from an earlier attempt */
 } RexpRow;
@@ -100,7 +100,6 @@ typedef enum RexpFlightKind
 	REXP_FLIGHT_CHECKS,			/* two for each row that is watched */
 	REXP_FLIGHT_WRITES,			/* a block for each row */
 	REXP_FLIGHT_EXPIRIES,		/* one for each row that is written */
-	REXP_FLIGHT_DIGESTS,		/* one for each watched row that is written */
 	REXP_FLIGHT_REPLICAS		/* one for the whole batch */
 } RexpFlightKind;
 
@@ -125,7 +124,7 @@ typedef struct RexpSequel
 {
 	bool		expire;			/* rows may have an expiry */
 	bool		keys_apart;		/* of rows with the same key, one at a time */
-	const RexpChanges *changes; /* what Redis has is not written, or NULL */
+	const RexpBooks *books;		/* that rows are kept in, or NULL */
 	int			wait_replicas;	/* 0: none are asked */
 	int			wait_time;		/* milliseconds that a WAIT takes at most */
 } RexpSequel;

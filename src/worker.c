@@ -20,6 +20,7 @@
 #include "ledger.h"
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
+#include "mb/pg_wchar.h"
 #include "payload.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
@@ -32,6 +33,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
+#include "value.h"
 #include "watermark.h"
 
 /* How long a job that was sent away waits for answers on their way (ms). */
@@ -177,6 +179,29 @@ raise_pipeline_error(Worker *worker)
 	rexp_error_raise(rexp_pipeline_error(worker->pipeline));
 }
 
+/* The books in which Redis keeps what the export has written, if it has a name. */
+static void
+prepare_books(Worker *worker)
+{
+	const RexpEncoding *encoding = &worker->job.encoding;
+	const char *name = worker->job.name;
+	char	   *meaning;
+	uint32		stamp;
+
+	if (name == NULL && worker->job.pipeline.changed_only)
+		name = encoding->key_template;
+	if (name == NULL)
+		return;
+	meaning = psprintf("%s %s %d %s", worker->job.id != NULL ? worker->job.id : "",
+					   rexp_encoding_type(encoding), encoding->replace,
+					   GetDatabaseEncodingName());
+	worker->job.pipeline.books = rexp_books_create(rexp_literal_utf8(name, strlen(name)),
+												   meaning, rexp_encoding_type(encoding));
+	if (!pg_strong_random(&stamp, sizeof(stamp)))
+		stamp = (uint32) GetCurrentTimestamp();
+	rexp_books_begin(worker->job.pipeline.books, stamp, NULL, 0);
+}
+
 /* Take over the caller's session, and learn where Redis is. */
 static void
 prepare_session(Worker *worker)
@@ -192,6 +217,7 @@ prepare_session(Worker *worker)
 	worker->watermark = rexp_watermark_create(worker->number, &worker->job,
 											  &worker->session);
 	worker->shown = rexp_source_shown(worker->job.query, worker->session.current_user);
+	prepare_books(worker);
 	MemoryContextSwitchTo(old);
 	CommitTransactionCommand();
 }
