@@ -34,7 +34,7 @@ SELECT error_of($x$SELECT redis_json_export('SELECT id, doc FROM shop', 's:#{id}
 SELECT * FROM pruned(prune_limit => 0.5);
 SELECT error_of($x$SELECT redis_json_export('SELECT id, doc FROM shop WHERE false', 's:#{id}', prune => true, prune_limit => 0.99)$x$);
 SELECT error_of($x$SELECT redis_json_export('SELECT id, doc FROM shop WHERE id > 1', 's:#{id}', prune => true, prune_limit => 0)$x$);
--- with changed_only, whose digests go too
+-- with changed_only, whose books go too
 SELECT * FROM pruned(changed_only => true);
 DELETE FROM shop WHERE id = 1;
 UPDATE shop SET doc = '{"n":0}' WHERE id = 2;
@@ -44,7 +44,7 @@ SELECT * FROM pruned(changed_only => true);
 DELETE FROM shop;
 SELECT * FROM pruned(changed_only => true, prune_limit => 1);
 SELECT string_agg(key, ' ' ORDER BY key) FROM redis_scan('redis', 's:*') AS key;
-SELECT count(*) FROM redis_scan('redis', 'redis_export:digests:*');
+SELECT count(*) FROM redis_scan('redis', 'redis_export:{*}:keys*');
 -- hashes; rows of nulls have their keys deleted anyway
 INSERT INTO shop SELECT i, NULL, 'shop ' || i FROM generate_series(1, 100) AS i;
 SELECT state, rows_written, rows_pruned FROM redis_hash_export('SELECT * FROM shop', 'h:#{id}', prune => true);

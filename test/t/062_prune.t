@@ -716,14 +716,14 @@ sub cluster_ids
 	return ranges(map { /^\Q$prefix\E(\d+)$/ ? $1 : () } $cluster->all_keys);
 }
 
-# The number of digests that the cluster holds.
-sub digests
+# The number of entries that the books in the cluster hold.
+sub entries
 {
 	my $sum = 0;
 	for my $master ($cluster->masters)
 	{
 		my $raw = $cluster->raw($master);
-		$sum += $raw->command('HLEN', $_) for @{ $raw->command('KEYS', 'redis_export:digests:*') };
+		$sum += $raw->command('HLEN', $_) for @{ $raw->command('KEYS', 'redis_export:{*}:keys:*') };
 	}
 	return $sum;
 }
@@ -739,10 +739,10 @@ subtest 'all masters of a cluster' => sub {
 	$cluster->flush;
 
 	ended(begin_prune(rows_from_to(1, 600), 'd:#{id}', changed_only => 'true', @cluster), 'done', rows_written => 600, rows_pruned => 0);
-	is(digests(), 600, 'with changed_only: there are digests');
+	is(entries(), 600, 'with changed_only: there are books');
 	ended(begin_prune(rows_from_to(1, 400), 'd:#{id}', changed_only => 'true', @cluster), 'done', rows_unchanged => 400, rows_written => 0, rows_pruned => 200);
 	is(cluster_ids('d:'), '1-400', 'the keys are gone');
-	is(digests(), 400, 'and their digests');
+	is(entries(), 400, 'and their entries');
 	ended(begin_prune(rows_from_to(1, 401), 'd:#{id}', changed_only => 'true', @cluster), 'done', rows_unchanged => 400, rows_written => 1, rows_pruned => 0);
 	is(cluster_ids('d:'), '1-401', 'so that a row that comes back is written');
 	$cluster->flush;
@@ -760,7 +760,7 @@ subtest 'slots move while keys are deleted' => sub {
 	my %job = map { $_ => begin_prune($rows->(30), "${_}{#{t}}:#{id}", %common, @{ $extra{$_} }) } sort keys %extra;
 	my $list = join ', ', values %job;
 	my $session = session($node);
-	# with changed_only it waits until a key has moved with its digest, so the other one says when to go on
+	# with changed_only it waits until a key has moved with its books, so the other one says when to go on
 	my $more = sub {
 		my $goal = $session->query("SELECT rows_pruned FROM redis_export_progress WHERE job = $job{m}") + 30;
 		session_poll($session, "SELECT rows_pruned >= $goal OR finished_at IS NOT NULL FROM redis_export_progress WHERE job = $job{m}");
@@ -794,7 +794,7 @@ subtest 'slots move while keys are deleted' => sub {
 		adds_up_ok($row);
 		is(ranges(map { /^$prefix\{\d+\}:(\d+)$/ ? $1 : () } $cluster->all_keys), '1-30', 'the keys are gone');
 	}
-	is(digests(), 30, 'and their digests');
+	is(entries(), 30, 'and their entries');
 	$cluster->until_ok->flush;
 };
 

@@ -542,10 +542,10 @@ subtest 'a cluster behind other addresses' => sub {
 	like($nodes, qr/^closed\|.*could not connect .*port $port: Connection refused/m, 'and the one that was not reached has its error');
 
 	# while it is tried, with nobody to wait, and before there is any row
-	for my $what ([ 'rows', 'SELECT i AS id FROM generate_series(1, 100) AS i', {} ], [ 'no rows yet', 'SELECT 1 AS id', { changed_only => 'true' } ])
+	for my $what ([ 'rows', 'SELECT i AS id FROM generate_series(1, 100) AS i', {} ], [ 'no rows yet', 'SELECT 1 AS id', { watermark_column => q{'id'}, overlap => q{'0'} } ])
 	{
-		my ($tag) = $what->[0] eq 'rows' ? '' : (grep { slot_of("redis_export:seed:$_:*") >= 5461 && slot_of("redis_export:seed:$_:*") <= 10922 } map { "t$_" } 1 .. 100)[0] . ':';
-		my $id = begin_job($node, hash_sql($what->[1], ($tag || 'k:') . '#{id}', server => "'$name'", %{ $what->[2] }));
+		my ($tag) = $what->[0] eq 'rows' ? '' : (grep { slot_of($_) >= 5461 && slot_of($_) <= 10922 } map { "t$_" } 1 .. 100)[0];
+		my $id = begin_job($node, hash_sql($what->[1], 'k:#{id}', server => "'$name'", %{ $what->[2] }, $tag ? (mark => "'$tag'") : ()));
 		until_state($node, $id, 'retrying');
 		poll_until($node, "SELECT count(*) = 1 FROM redis_export_nodes WHERE job = $id AND port = $port AND state = 'retrying' AND last_error LIKE '%Connection refused%'", 20);
 		my %seen;

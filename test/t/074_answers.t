@@ -135,16 +135,15 @@ subtest 'expiries, checks and questions' => sub {
 	like(sql_error($node, rows(2000, server => $server, ttl => q{'1 h'}, on_error => q{'ignore'})), qr/^ERROR:  Redis answered: MOD never$/m, 'expiries that are all refused');
 	cmp_ok(job_ended($node, 'failed')->{rows_failed}, '<', 10, 'are not the fault of each row');
 
-	for my $asked ('EXISTS', 'GET')
+	for my $asked ('TYPE', 'HGET')
 	{
 		($fake, $server) = fake(sub {
 			my ($fake, $client, $name, @more) = @_;
 			return '-MOD not now' if $name eq $asked && !$fake->{said}++;
-			return '+OK' if $name eq 'MULTI' || $name eq 'SET';
-			return '$16' . "\r\n" . '0123456789abcdef' if $name eq 'GET';
-			return "*2\r\n:0\r\n+OK" if $name eq 'EXEC';
-			return '$-1' if $name eq 'HGET';
-			return $name =~ /^(?:HDEL|JSON.SET)$/ ? '+QUEUED' : ':0';
+			return '+OK' if $name eq 'MULTI';
+			return '+none' if $name eq 'TYPE';
+			return "*2\r\n:1\r\n+OK" if $name eq 'EXEC';
+			return $name eq 'HGET' ? '$-1' : '+QUEUED';
 		});
 		$session->send(rows(50, server => $server, changed_only => 'true', on_error => q{'ignore'}))->wait;
 		job_ended($node, 'done', rows_written => 50, rows_failed => 0);
@@ -152,33 +151,13 @@ subtest 'expiries, checks and questions' => sub {
 	}
 };
 
-subtest 'digests that cannot be made void' => sub {
-	my $acl = RedisExport::Redis->new(conf => { user => [ 'app on >pw ~k:* +@all' ] });
-	add_server($node, $acl, name => 'narrow');
-	$node->safe_psql('postgres', q{CREATE USER MAPPING FOR CURRENT_USER SERVER narrow OPTIONS (username 'app', password 'pw')});
-	my (undef, $err) = $session->send(rows(20, server => q{'narrow'}))->wait;
-	job_ended($node, 'done', rows_written => 20);
-	my @notices = $err =~ /NOTICE:  Redis did not let export job \d+ make digests/g;
-	is(scalar(@notices), 1, 'it is told once');
-	like($err, qr/HINT:  Grant .*ACL SETUSER .* ~redis_export:\*/, 'with what is to be granted');
-	like(slurp_file($node->logfile), qr/LOG:  digests of changed_only could not be made void: Redis answered: NOPERM/, 'in the log, too');
-	is($acl->info('acl_access_denied_key'), 1, 'Redis was asked once');
-	$acl->stop;
-
-	my ($fake, $server) = fake(sub {
-		my ($fake, $client, $name, $key) = @_;
-		return CLOSE if $fake->{dead};
-		$fake->{dead} = 1 if ($key // '') eq 'k:10';
-		return $name eq 'DEL' ? ':0' : $name eq 'INFO' ? '$0' . "\r\n" : '+OK';
-	}, 1);
-	(undef, $err) = $session->send(rows(10, server => $server))->wait;
+# An export without a name sends nothing on behalf of features that it does not use.
+subtest 'what is sent' => sub {
+	my ($fake, $server) = fake(sub { return '+OK' });
+	$session->send(rows(10, server => $server))->wait;
 	job_ended($node, 'done', rows_written => 10);
-	like($err, qr/WARNING:  Redis went away when all rows of export job \d+ were acknowledged/, 'Redis went away after the last row: done, with a warning');
-	unlike($err, qr/ERROR/, 'and no error');
-
-	($fake, $server) = fake(sub { return ':1' });
-	$session->query("SELECT job FROM redis_command_export('SELECT 1 AS id', ARRAY['SADD', 's', '#{id}'], server => $server)");
-	is(scalar(grep { $_->{words}[0] eq 'DEL' } $fake->commands), 0, 'an export of commands deletes nothing');
+	is(join(' ', map { "$_->{words}[0]" } grep { $_->{words}[0] !~ /^(?:CLIENT|INFO)\z/ } $fake->commands), join(' ', ('JSON.SET') x 10), 'rows, and nothing else');
+	$fake->stop;
 };
 
 # A run with a mark, of rows 1 to 2000 and, once the advisory lock is free, of 2001 and 2002; begun, and with the first rows written.
@@ -271,25 +250,6 @@ subtest 'Redis evicts keys in a run with a mark' => sub {
 	like($err, qr/$stays.*Redis evicted keys|$stays.*Redis was flushed/s, 'and that the mark stays');
 	is(mark('evicted'), '', 'it does');
 	$redis->cli('CONFIG', 'SET', 'maxmemory-policy', 'noeviction');
-};
-
-subtest 'the slot of the digests has no node at the end' => sub {
-	my $cluster = RedisExport::Cluster->new;
-	add_server($node, $cluster, name => 'cluster');
-	my $slot = slot_of('redis_export:seed:c:*');
-	my @ids = grep { slot_of("c:$_") != $slot } 1 .. 2000;
-	hold();
-	my $id = next_job($node, sub { $session->send("SELECT job FROM redis_hash_export('SELECT i AS id, i AS n FROM unnest(ARRAY[@{[ join ',', @ids ]}]) AS i
-		WHERE i < 2000 OR pg_advisory_xact_lock_shared(1) IS NOT NULL', 'c:#{id}', server => 'cluster', batch => 100, watermark_column => 'n', mark => 'm', overlap => '0')") });
-	until_written($node, $id, 500);
-	$cluster->raw($_)->command('CONFIG', 'SET', 'cluster-require-full-coverage', 'no') for $cluster->nodes;
-	$cluster->raw($_)->command('CLUSTER', 'DELSLOTS', $slot) for $cluster->nodes;
-	let_go();
-	my (undef, $err) = $session->wait;
-	job_ended($node, 'done', rows_written => scalar @ids);
-	like($err, qr/WARNING:  Redis went away when all rows of export job $id were acknowledged/, 'a warning');
-	is($node->safe_psql('postgres', q{SELECT value FROM redis_command('cluster', 'HGET', 'redis_export:{m}', 'value') AS value}), '"2000"', 'and the mark is moved');
-	$_->stop for $cluster->nodes;
 };
 
 # A Redis without these commands, and what each costs.

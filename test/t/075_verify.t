@@ -308,12 +308,12 @@ subtest 'keys in which exports keep books' => sub {
 	is(sql(q{SELECT count(*), count(*) FILTER (WHERE key LIKE 'redis\_export:%') FROM redis_hash_scan('redis')}), '50|0', 'redis_hash_scan, too');
 	is(sql(q{SELECT * FROM redis_scan('redis', 'redis_export*')}), 'redis_exporter', 'a pattern that fits them by chance');
 	is(sql(q{SELECT count(*) FROM redis_scan('redis', 'redis_export:*')}), redis_keys_count($redis, 'redis_export:*'), 'who asks for them gets them');
-	is(sql(q{SELECT count(*) > 0 FROM redis_hash_scan('redis', 'redis_export:digests:*')}), 't', 'with their values');
+	is(sql(q{SELECT count(*) > 0 FROM redis_hash_scan('redis', 'redis_export:{r:*', skip_invalid => true)}), 't', 'with their values');
 	is(sql(q{SELECT mark FROM redis_export_marks('redis')}), 'm', 'marks are found');
 	my $extra = sub { my ($template) = @_; return sql("SELECT extra, extra_keys FROM redis_export_verify('SELECT ''x''::text AS id WHERE false', '$template', type => 'hash', examples => 1)") };
 	is($extra->('r#{id}'), '50|{r:1}', 'they are not extra');
 	is($extra->('redis_export:#{id}'), '0|{}', 'by no template');
-	is($extra->('redis_export:digests:#{id}'), '0|{}', 'not by this one either');
+	is($extra->('redis_export:{r:#{id}'), '0|{}', 'not by this one either');
 };
 
 # ---- What takes long -------------------------------------------------------------------------------------------------

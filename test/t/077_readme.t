@@ -77,7 +77,7 @@ subtest 'README.md' => sub {
 	like($out, qr/^1001\|0\|1\|0\|.*\{person:1001\}/m, 'verify finds the difference that the page speaks of');
 	like($out, qr/^person:1000\|Ada 1000\nperson:1001\|Bob$/m, 'the scan');
 	like($out, qr/^people\|/m, 'the mark');
-	is($redis->cli('EXISTS', 'redis_export:seed:person:*'), 1, 'the seed has the name that the reference says');
+	is($redis->cli('EXISTS', 'redis_export:{person:#{id}}:keys'), 1, 'the books have the name that the reference says');
 };
 
 subtest 'the other role has all functions' => sub {
