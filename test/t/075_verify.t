@@ -303,12 +303,12 @@ subtest 'keys in which exports keep books' => sub {
 	$redis->cli('FLUSHALL');
 	sql(q{SELECT redis_hash_export('SELECT i AS id, now() AS at FROM generate_series(1, 50) AS i', 'r:#{id}', changed_only => true, watermark_column => 'at', mark => 'm')});
 	$redis->cli('SET', 'redis_exporter', 'x');
-	cmp_ok(redis_keys_count($redis, 'redis_export:*'), '>=', 3, 'are there');
+	cmp_ok(redis_keys_count($redis, 'redis_export:*'), '>=', 2, 'are there');
 	is(sql(q{SELECT count(*), count(*) FILTER (WHERE key LIKE 'redis\_export:%') FROM redis_scan('redis') AS key}), '51|0', 'redis_scan leaves them out');
 	is(sql(q{SELECT count(*), count(*) FILTER (WHERE key LIKE 'redis\_export:%') FROM redis_hash_scan('redis')}), '50|0', 'redis_hash_scan, too');
 	is(sql(q{SELECT * FROM redis_scan('redis', 'redis_export*')}), 'redis_exporter', 'a pattern that fits them by chance');
 	is(sql(q{SELECT count(*) FROM redis_scan('redis', 'redis_export:*')}), redis_keys_count($redis, 'redis_export:*'), 'who asks for them gets them');
-	is(sql(q{SELECT count(*) > 0 FROM redis_hash_scan('redis', 'redis_export:{r:*', skip_invalid => true)}), 't', 'with their values');
+	is(sql(q[SELECT count(*) > 0 FROM redis_hash_scan('redis', 'redis_export:{r:*')]), 't', 'with their values');
 	is(sql(q{SELECT mark FROM redis_export_marks('redis')}), 'm', 'marks are found');
 	my $extra = sub { my ($template) = @_; return sql("SELECT extra, extra_keys FROM redis_export_verify('SELECT ''x''::text AS id WHERE false', '$template', type => 'hash', examples => 1)") };
 	is($extra->('r#{id}'), '50|{r:1}', 'they are not extra');
