@@ -30,6 +30,7 @@
 #include "utils/guc_tables.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
+#include "utils/relcache.h"
 #include "utils/tuplesort.h"
 #include "utils/wait_event.h"
 
@@ -83,6 +84,17 @@ rexp_portal_run(Portal portal, DestReceiver *dest, QueryCompletion *qc)
 	return PortalRun(portal, FETCH_ALL, true, dest, dest, qc);
 #else
 	return PortalRun(portal, FETCH_ALL, true, true, dest, dest, qc);
+#endif
+}
+
+/* The index of a table's primary key. */
+static inline Oid
+rexp_primary_key_index(Relation relation)
+{
+#if PG_VERSION_NUM >= 180000
+	return RelationGetPrimaryKeyIndex(relation, false);
+#else
+	return RelationGetPrimaryKeyIndex(relation);
 #endif
 }
 

@@ -17,6 +17,7 @@
 #include "access/table.h"
 #include "arguments.h"
 #include "catalog/pg_type.h"
+#include "compat.h"
 #include "definition.h"
 #include "executor/spi.h"
 #include "funcapi.h"
@@ -147,7 +148,7 @@ rexp_definition_load(FunctionCallInfo fcinfo, const char *name, RexpJob *job)
 	HeapTuple	tuple;
 
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_TEXTEQ, CStringGetTextDatum(name));
-	scan = systable_beginscan(relation, RelationGetPrimaryKeyIndex(relation), true,
+	scan = systable_beginscan(relation, rexp_primary_key_index(relation), true,
 							  NULL, 1, &key);
 	tuple = systable_getnext(scan);
 	if (!HeapTupleIsValid(tuple))

@@ -17,6 +17,7 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
+#include "executor/spi.h"
 #include "job.h"
 #include "ledger.h"
 #include "miscadmin.h"
@@ -33,6 +34,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "watermark.h"
 
@@ -441,10 +443,21 @@ tell_end(const RexpJobStatus *status)
 				 errhint("Searches do not find them. Mend the rows, or the index' schema, and export again.")));
 }
 
+/*
+ * Commit, so that who waits holds no snapshot, and holds back no vacuum; on a replica,
+ * so that recovery need not cancel it.  What the transaction has checked is done.
+ */
+static void
+commit_before_waiting(void)
+{
+	SPI_commit();
+	InvalidateCatalogSnapshot();
+}
+
 /* Start the worker and stay with it; an error of ours becomes the job's. */
 static void
-launch_and_wait(Launch *launch, bool wait, int slot, dsm_segment *arguments,
-				RexpJobStatus *status)
+launch_and_wait(Launch *launch, bool wait, bool may_commit, int slot,
+				dsm_segment *arguments, RexpJobStatus *status)
 {
 	MemoryContext context = CurrentMemoryContext;
 	MemoryContext scratch = AllocSetContextCreate(context, "redis_export wait",
@@ -456,6 +469,8 @@ launch_and_wait(Launch *launch, bool wait, int slot, dsm_segment *arguments,
 		MemoryContextSwitchTo(scratch);
 		wait_for_start(launch, status, scratch);
 		dsm_detach(arguments);
+		if (wait && may_commit)
+			commit_before_waiting();
 		if (wait)
 			wait_for_end(launch, status, scratch);
 
@@ -506,9 +521,13 @@ rexp_job_check(const RexpJob *job)
  * What can be known to be wrong is an error before there is a worker.  *status
  * is filled, in the current memory context, with the job as it then stands.
  * If this session is cancelled or ends while it waits, so does the job.
+ *
+ * With may_commit, for which SPI must be connected and not be atomic, the transaction
+ * is committed before the wait; the current memory context, and what the job points
+ * to, must outlive it.
  */
 void
-rexp_job_run(const RexpJob *job, RexpJobStatus *status)
+rexp_job_run(const RexpJob *job, bool may_commit, RexpJobStatus *status)
 {
 	RexpSession session;
 	RexpJob		complete = *job;
@@ -541,7 +560,7 @@ rexp_job_run(const RexpJob *job, RexpJobStatus *status)
 
 	PG_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&launch));
 	{
-		launch_and_wait(&launch, job->wait, slot, arguments, status);
+		launch_and_wait(&launch, job->wait, may_commit, slot, arguments, status);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&launch));
 

@@ -11,14 +11,17 @@
 #include "postgres.h"
 
 #include "access/reloptions.h"
+#include "access/xact.h"
 #include "arguments.h"
 #include "command.h"
 #include "compat.h"
 #include "definition.h"
+#include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "job.h"
 #include "mark.h"
+#include "nodes/parsenodes.h"
 #include "preview.h"
 #include "progress.h"
 #include "server_options.h"
@@ -80,7 +83,7 @@ run_export(FunctionCallInfo fcinfo, RexpExportKind kind)
 
 	rexp_arguments_init(&arguments, fcinfo);
 	rexp_export_arguments(&arguments, kind, &job);
-	rexp_job_run(&job, &status);
+	rexp_job_run(&job, false, &status);
 	PG_RETURN_DATUM(rexp_progress_row(&status, fcinfo));
 }
 
@@ -120,6 +123,14 @@ redis_export_define(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* May the procedure that is called commit? */
+static bool
+may_commit(FunctionCallInfo fcinfo)
+{
+	return fcinfo->context != NULL && IsA(fcinfo->context, CallContext) &&
+		!castNode(CallContext, fcinfo->context)->atomic && !IsSubTransaction();
+}
+
 /* redis_export_run(name text, ..., INOUT job bigint, ...): a procedure */
 Datum
 redis_export_run(PG_FUNCTION_ARGS)
@@ -131,7 +142,18 @@ redis_export_run(PG_FUNCTION_ARGS)
 	rexp_arguments_init(&arguments, fcinfo);
 	rexp_definition_load(fcinfo, rexp_name_argument(&arguments), &job);
 	rexp_run_arguments(&arguments, &job);
-	rexp_job_run(&job, &status);
+	if (may_commit(fcinfo))
+	{
+		SPI_connect_ext(SPI_OPT_NONATOMIC);
+		rexp_job_run(&job, true, &status);
+		SPI_finish();
+
+		/* what it pointed to went with SPI's memory */
+		if (!rexp_progress_look(status.job, &status))
+			elog(ERROR, "export job " INT64_FORMAT " is no longer known", status.job);
+	}
+	else
+		rexp_job_run(&job, false, &status);
 	PG_RETURN_DATUM(rexp_progress_outcome(&status, fcinfo));
 }
 
