@@ -269,10 +269,24 @@ COMMENT ON PROCEDURE redis_export_run IS
 'run an export that is defined';
 
 CREATE FUNCTION redis_export_preview(
+	name text,
+	rows int DEFAULT 5)
+RETURNS TABLE (
+	row_number bigint,
+	action text,
+	command text,
+	error text)
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_export_preview(text, int) IS
+'what a run of an export would do with its first rows';
+
+CREATE FUNCTION redis_export_preview(
 	query text,
 	key_template text,
-	batch int DEFAULT 500,
 	server name DEFAULT 'redis',
+	type text DEFAULT 'json',
 	value name DEFAULT NULL,
 	path text DEFAULT '$',
 	exclude text[] DEFAULT NULL,
@@ -280,59 +294,36 @@ CREATE FUNCTION redis_export_preview(
 	replace boolean DEFAULT false,
 	ttl interval DEFAULT NULL,
 	ttl_column name DEFAULT NULL,
-	rate int DEFAULT NULL,
-	on_error text DEFAULT 'stop',
-	reject_limit bigint DEFAULT NULL,
-	retry_timeout interval DEFAULT '5 min',
-	wait_replicas int DEFAULT 0,
-	wait_index text DEFAULT NULL,
-	changed_only boolean DEFAULT false,
-	prune boolean DEFAULT false,
-	prune_limit float8 DEFAULT 0.1,
-	watermark_column name DEFAULT NULL,
-	mark text DEFAULT NULL,
-	overlap interval DEFAULT '5 min',
-	wait boolean DEFAULT true,
-	type text DEFAULT 'json',
 	rows int DEFAULT 5)
 RETURNS TABLE (
 	row_number bigint,
+	action text,
 	command text,
 	error text)
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION redis_export_preview(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, boolean, float8, name, text, interval, boolean, text, int) IS
-'the commands that an export of documents or hashes would send for its first rows';
+COMMENT ON FUNCTION redis_export_preview(text, text, name, text, name, text, text[], boolean, boolean, interval, name, int) IS
+'what an export of documents or hashes would do with its first rows';
 
 CREATE FUNCTION redis_export_preview(
 	query text,
 	command_template text[],
-	batch int DEFAULT 500,
 	server name DEFAULT 'redis',
 	on_null text DEFAULT 'fail',
 	ttl interval DEFAULT NULL,
 	ttl_column name DEFAULT NULL,
-	rate int DEFAULT NULL,
-	on_error text DEFAULT 'stop',
-	reject_limit bigint DEFAULT NULL,
-	retry_timeout interval DEFAULT '5 min',
-	wait_replicas int DEFAULT 0,
-	wait_index text DEFAULT NULL,
-	watermark_column name DEFAULT NULL,
-	mark text DEFAULT NULL,
-	overlap interval DEFAULT '5 min',
-	wait boolean DEFAULT true,
 	rows int DEFAULT 5)
 RETURNS TABLE (
 	row_number bigint,
+	action text,
 	command text,
 	error text)
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION redis_export_preview(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, name, text, interval, boolean, int) IS
-'the commands that redis_command_export would send for its first rows';
+COMMENT ON FUNCTION redis_export_preview(text, text[], name, text, interval, name, int) IS
+'what redis_command_export would do with its first rows';
 
 CREATE FUNCTION redis_export_verify(
 	query text,
@@ -485,8 +476,9 @@ REVOKE ALL ON FUNCTION redis_hash_export FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_command_export FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_define FROM PUBLIC;
 REVOKE ALL ON PROCEDURE redis_export_run FROM PUBLIC;
-REVOKE ALL ON FUNCTION redis_export_preview(text, text, int, name, name, text, text[], boolean, boolean, interval, name, int, text, bigint, interval, int, text, boolean, boolean, float8, name, text, interval, boolean, text, int) FROM PUBLIC;
-REVOKE ALL ON FUNCTION redis_export_preview(text, text[], int, name, text, interval, name, int, text, bigint, interval, int, text, name, text, interval, boolean, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_preview(text, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_preview(text, text, name, text, name, text, text[], boolean, boolean, interval, name, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_preview(text, text[], name, text, interval, name, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_verify FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_failures(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_wait(bigint, interval) FROM PUBLIC;

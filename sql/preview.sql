@@ -7,10 +7,17 @@ SELECT * FROM redis_export_preview('SELECT * FROM person', 'person:#{id}', rows 
 SELECT * FROM redis_export_preview('SELECT * FROM person', 'person:#{id}', type => 'hash', rows => 3);
 SELECT * FROM redis_export_preview('SELECT * FROM person WHERE id = 1', 'person:#{id}', type => 'hash', replace => true, ttl => '0');
 SELECT * FROM redis_export_preview('SELECT * FROM person ORDER BY id DESC', ARRAY['ZADD', 'people', '#{id}', '#{name} (#{born})'], on_null => 'skip');
+SELECT * FROM redis_export_preview($$VALUES (1, NULL), (2, 'x'), (NULL, 'y')$$, 'h:#{column1}', type => 'hash', exclude => '{column1}', replace => true, ttl => '1 hour');
 SELECT * FROM redis_export_preview($$SELECT '\x00ff0a'::bytea AS b, '{1,2}'::int[] AS a, '' AS e$$, ARRAY['RPUSH', 'k', '#{b}', '#{a}', '#{e}'], ttl_column => NULL);
 SELECT count(*) FROM redis_export_preview('SELECT i AS id FROM generate_series(1, 10000000) AS i', 'x:#{id}');
 SELECT count(*) FROM redis_export_preview('SELECT i AS id FROM generate_series(1, 100) AS i', 'x:#{id}', rows => 1000);
 SELECT count(*) FROM redis_export_preview('SELECT 1 AS id WHERE false', 'x:#{id}');
+-- of one that is defined
+SELECT redis_export_define('people', 'SELECT * FROM person ORDER BY id', 'person:#{id}', type => 'hash', exclude => '{id}', ttl => '1 hour');
+SELECT * FROM redis_export_preview('people', 2);
+SELECT error_of($x$SELECT * FROM redis_export_preview('nobody')$x$);
+SELECT error_of($x$SELECT * FROM redis_export_preview(NULL)$x$);
+DELETE FROM redis_export_definition;
 \pset format aligned
 -- nothing was sent, and no job was there
 SELECT redis_command('redis', 'DBSIZE');

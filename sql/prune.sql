@@ -82,7 +82,6 @@ DROP SERVER limited CASCADE;
 SELECT error_of($x$SELECT redis_json_export('SELECT id, doc FROM shop', '#{id}', prune => true)$x$);
 SELECT error_of($x$SELECT redis_json_export('SELECT id, doc FROM shop', 's:#{id}:#{doc}', value => '*', prune => true)$x$);
 SELECT error_of($x$SELECT redis_export_verify('SELECT id, doc FROM shop', 's:#{doc}', value => '*', prune => true)$x$);
-SELECT error_of($x$SELECT redis_export_preview('SELECT id, doc FROM shop', 's:#{doc}', value => '*', prune => true)$x$);
 SELECT error_of($x$SELECT redis_json_export('SELECT id, doc FROM shop', 's:#{id}', prune => true, prune_limit => 1.1)$x$);
 SELECT error_of($x$SELECT redis_json_export('SELECT id, doc FROM shop', 's:#{id}', prune => true, prune_limit => 'NaN')$x$);
 SELECT error_of($x$SELECT redis_json_export('SELECT id, doc FROM shop', 's:#{id}', prune => true, prune_limit => NULL)$x$);

@@ -152,7 +152,7 @@ SELECT state, rows_read, rows_written, rows_skipped FROM redis_command_export('S
 SELECT state, rows_read, rows_written, rows_skipped FROM redis_command_export('SELECT id, changed, name FROM stamped', ARRAY['SET', 'c:#{id}', '#{name}'], on_null => 'skip', watermark_column => 'changed', mark => 'command');
 SELECT mark_of('command');
 -- preview and verify look at all rows
-SELECT count(*) FROM redis_export_preview('SELECT id, changed FROM stamped', 'j:#{id}', watermark_column => 'changed', mark => 'j', rows => 100);
+SELECT count(*) FROM redis_export_preview('SELECT id, changed FROM stamped', 'j:#{id}', rows => 100);
 SELECT expected, missing, different, extra FROM redis_export_verify('SELECT id, changed FROM stamped', 'j:#{id}', watermark_column => 'changed', mark => 'j');
 
 -- rows that fail leave the mark where it is

@@ -370,6 +370,21 @@ flow_arguments(RexpArguments *arguments, RexpJob *job)
 }
 
 /*
+ * rexp_query_arguments
+ *	  What is to be written: a query, and what becomes of its rows.  Strings lie in the
+ *	  current context.  Raises an error for one that cannot be.
+ */
+void
+rexp_query_arguments(RexpArguments *arguments, RexpJob *job)
+{
+	memset(job, 0, sizeof(RexpJob));
+	job->query = string_of(arguments, "query");
+	job->server = string_of(arguments, "server");
+	encoding_arguments(arguments, rexp_preview_kind(arguments), &job->encoding);
+	expiry_arguments(arguments, job);
+}
+
+/*
  * rexp_definition_arguments
  *	  What a definition says: what Redis is to hold.  The arguments are those of
  *	  redis_export_define(), or the columns of the definition's row.  Strings lie in
@@ -378,21 +393,21 @@ flow_arguments(RexpArguments *arguments, RexpJob *job)
 void
 rexp_definition_arguments(RexpArguments *arguments, RexpJob *job)
 {
-	RexpExportKind kind;
-
-	memset(job, 0, sizeof(RexpJob));
+	rexp_query_arguments(arguments, job);
 	job->name = string_of(arguments, "name");
-	kind = rexp_preview_kind(arguments);
-	job->query = string_of(arguments, "query");
-	job->server = string_of(arguments, "server");
-	encoding_arguments(arguments, kind, &job->encoding);
-	expiry_arguments(arguments, job);
 	job->watermark_column = string_or_null(arguments, "watermark_column");
 	if (is_given(arguments, "overlap"))
 		job->overlap = *overlap_argument(arguments);
 	else
 		job->overlap.time = DEFAULT_OVERLAP;
 	index_argument(arguments, job);
+}
+
+/* Is the function about an export that has a name? */
+bool
+rexp_is_by_name(const RexpArguments *arguments)
+{
+	return find(arguments, "name") >= 0;
 }
 
 /* The name of the export that a function is about. */

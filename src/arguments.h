@@ -30,6 +30,8 @@ extern int	rexp_rate_argument(RexpArguments *arguments);
 extern RexpExportKind rexp_preview_kind(RexpArguments *arguments);
 extern void rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind,
 								  RexpJob *job);
+extern void rexp_query_arguments(RexpArguments *arguments, RexpJob *job);
+extern bool rexp_is_by_name(const RexpArguments *arguments);
 extern void rexp_definition_arguments(RexpArguments *arguments, RexpJob *job);
 extern const char *rexp_name_argument(RexpArguments *arguments);
 extern void rexp_run_arguments(RexpArguments *arguments, RexpJob *job);

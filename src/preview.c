@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * preview.c
- *	  What an export would send for its first rows, as text, and nothing sent.
+ *	  What an export would do with its first rows, and nothing of it done.
  *
  * The query runs in the caller's own session, fenced in as in a worker, and in a
  * subtransaction that is then rolled back, so that nothing is left of it.
@@ -15,7 +15,6 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "preview.h"
-#include "prune.h"
 #include "server_options.h"
 #include "source.h"
 #include "utils/builtins.h"
@@ -58,21 +57,22 @@ append_word(StringInfo text, const char *bytes, size_t len)
 }
 
 static void
-put_row(Preview *preview, const char *command, const char *error)
+put_row(Preview *preview, const char *action, const char *command, const char *error)
 {
-	Datum		values[3];
-	bool		nulls[3] = {false, command == NULL, error == NULL};
+	Datum		values[4];
+	bool		nulls[4] = {false, false, command == NULL, error == NULL};
 
 	values[0] = Int64GetDatum(preview->row);
-	values[1] = command ? CStringGetTextDatum(command) : (Datum) 0;
-	values[2] = error ? CStringGetTextDatum(error) : (Datum) 0;
+	values[1] = CStringGetTextDatum(action);
+	values[2] = command ? CStringGetTextDatum(command) : (Datum) 0;
+	values[3] = error ? CStringGetTextDatum(error) : (Datum) 0;
 	tuplestore_putvalues(preview->result->setResult, preview->result->setDesc,
 						 values, nulls);
 }
 
 /* Each command in the buffer becomes a row of the result. */
 static void
-put_commands(Preview *preview)
+put_commands(Preview *preview, const char *action)
 {
 	const char *at = preview->out.data;
 	const char *end = at + preview->out.len;
@@ -92,7 +92,7 @@ put_commands(Preview *preview)
 			append_word(&text, at, len);
 			at += len + 2;
 		}
-		put_row(preview, text.data, NULL);
+		put_row(preview, action, text.data, NULL);
 	}
 }
 
@@ -117,13 +117,13 @@ take_row(TupleTableSlot *slot, void *arg)
 				memcpy(key, preview->out.data + block.key_start, block.key_len);
 				rexp_expiry_command(&block.expiry, key, block.key_len, &preview->out);
 			}
-			put_commands(preview);
+			put_commands(preview, block.erases ? "delete" : "write");
 			break;
 		case REXP_ENCODE_SKIPPED:
-			put_row(preview, NULL, NULL);
+			put_row(preview, "skip", NULL, NULL);
 			break;
 		case REXP_ENCODE_FAILED:
-			put_row(preview, NULL, error.message);
+			put_row(preview, "fail", NULL, error.message);
 			break;
 	}
 	MemoryContextSwitchTo(old);
@@ -149,8 +149,8 @@ run_query(void *arg)
 
 /*
  * rexp_preview
- *	  Return the commands of so many rows at most as the result of a set-returning
- *	  function: row_number, command, error; both null for a row that is skipped.
+ *	  Return what an export would do with so many rows at most as the result of a
+ *	  set-returning function: row_number, action, command, error.
  *
  * What is an error of the export before it starts is one here.
  */
@@ -164,7 +164,6 @@ rexp_preview(const RexpJob *job, int64 rows, FunctionCallInfo fcinfo)
 	(void) rexp_link_options(job->server, GetUserId(), NULL);
 	columns = rexp_source_check(job->query);
 	(void) rexp_encoder_create(&job->encoding, columns);
-	rexp_prune_check(job, columns);
 
 	preview.result = (ReturnSetInfo *) fcinfo->resultinfo;
 	preview.job = job;

@@ -157,22 +157,31 @@ redis_export_run(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(rexp_progress_outcome(&status, fcinfo));
 }
 
+/* The export that a function looks at: one that is defined, or that of its arguments. */
+static void
+find_export(FunctionCallInfo fcinfo, RexpArguments *arguments, RexpJob *job)
+{
+	rexp_arguments_init(arguments, fcinfo);
+	if (rexp_is_by_name(arguments))
+		rexp_definition_load(fcinfo, rexp_name_argument(arguments), job);
+	else
+		rexp_query_arguments(arguments, job);
+}
+
 /*
- * redis_export_preview(query text, key_template text, ..., type text, rows int),
+ * redis_export_preview(name text, rows int),
+ * redis_export_preview(query text, key_template text, ..., rows int),
  * redis_export_preview(query text, command_template text[], ..., rows int)
- *	  returns setof (row_number, command, error)
+ *	  returns setof (row_number, action, command, error)
  */
 Datum
 redis_export_preview(PG_FUNCTION_ARGS)
 {
 	RexpArguments arguments;
 	RexpJob		job;
-	RexpExportKind kind;
 	int64		rows;
 
-	rexp_arguments_init(&arguments, fcinfo);
-	kind = rexp_preview_kind(&arguments);
-	rexp_export_arguments(&arguments, kind, &job);
+	find_export(fcinfo, &arguments, &job);
 	rows = rexp_integer_argument(&arguments, "rows", 1, PG_INT32_MAX);
 	rexp_preview(&job, rows, fcinfo);
 	return (Datum) 0;

@@ -292,7 +292,7 @@ subtest 'failures that rise while indexing, from what they were' => sub {
 
 my @previews = (
 	q{'SELECT i AS id, i AS n FROM generate_series(1, 3) AS i', 'h:#{id}'},
-	q{'SELECT i AS id, i AS n FROM generate_series(1, 3) AS i', 'h:#{id}', type => 'hash', replace => true, ttl => '1 hour', wait_index => 'idx', wait_replicas => 1, wait => false},
+	q{'SELECT i AS id, i AS n FROM generate_series(1, 3) AS i', 'h:#{id}', type => 'hash', replace => true, ttl => '1 hour'},
 	q{'SELECT i AS id, i AS n FROM generate_series(1, 3) AS i', ARRAY['XADD', 's', '*', 'n', '#{n}'], ttl_column => 'id', on_null => 'skip'},
 );
 
@@ -377,7 +377,7 @@ subtest 'preview: rights' => sub {
 	like(sql_error($node, $preview->('shown'), verbose => 1), qr/ERROR:  42501: permission denied for foreign server redis/, 'who may not use the server');
 	like(sql_error($node, $preview->('shown') =~ s/'h:#\{id\}'/ARRAY['DEL', '#{id}']/r, verbose => 1), qr/ERROR:  42501: permission denied for foreign server redis/, 'nor with a command');
 	$node->safe_psql('postgres', 'GRANT USAGE ON FOREIGN SERVER redis TO stranger');
-	is($node->safe_psql('postgres', $preview->('shown')), '1|JSON.SET h:1 $ "{\"id\":1}"|', 'who may');
+	is($node->safe_psql('postgres', $preview->('shown')), '1|write|JSON.SET h:1 $ "{\"id\":1}"|', 'who may');
 	like(sql_error($node, $preview->('secret'), verbose => 1), qr/ERROR:  42501: permission denied for table secret/, 'but not read the table');
 };
 
