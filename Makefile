@@ -18,6 +18,7 @@ OBJS = \
 	src/definition.o \
 	src/digest.o \
 	src/document.o \
+	src/document_column.o \
 	src/encode.o \
 	src/encode_command.o \
 	src/encode_hash.o \

@@ -256,7 +256,7 @@ rexp_books_wrap(RexpBooks *books, RexpBuffer *out, size_t start, RexpBlock *bloc
 	memcpy(out->data + start, prefix->data, prefix->len);
 	out->len = start + prefix->len + len;
 	rexp_buffer_append(out, END, END_SIZE);
-	block->key_start = block->key_start + start + prefix->len - own;
+	rexp_block_moved(block, (ssize_t) (start + prefix->len) - (ssize_t) own);
 	block->commands += 3;
 }
 

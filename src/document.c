@@ -16,11 +16,9 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "common/jsonapi.h"
 #include "compat.h"
 #include "document.h"
 #include "fmgr.h"
-#include "json_check.h"
 #include "mb/pg_wchar.h"
 #include "nodes/makefuncs.h"
 #include "utils/builtins.h"
@@ -32,13 +30,6 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "vector.h"
-
-/*
- * PostgreSQL's parser calls itself for each level and raises an error when the
- * stack is used up, which would end the job; a document nested deeper than
- * this is its row's own fault.  RedisJSON takes 127 levels.
- */
-#define MAX_JSON_DEPTH 500
 
 /* A buffer kept from row to row is given back if one row made it larger. */
 #define KEEP_BUFFER ((size_t) 1024 * 1024)
@@ -58,10 +49,7 @@ struct RexpDocument
 {
 	/* the document is one column: */
 	int			attno;			/* or 0: the whole row */
-	bool		is_text;		/* must be checked */
-	bool		is_jsonb;
-	bool		container_only; /* scalars are refused */
-	char	   *name;
+	RexpDocumentColumn column;
 	const char *what;			/* it is, for errors */
 	/* or the whole row: */
 	int			nmembers;
@@ -139,90 +127,6 @@ write_quoted(RexpBuffer *out, const char *bytes, size_t len)
 	}
 	rexp_buffer_append(out, run, bytes - run);
 	rexp_buffer_append(out, "\"", 1);
-}
-
-/* Could the parser meet more than MAX_JSON_DEPTH levels? */
-static bool
-nested_too_deep(const char *json, size_t len)
-{
-	int			depth = 0;
-	bool		in_string = false;
-
-	for (size_t i = 0; i < len; i++)
-	{
-		char		c = json[i];
-
-		if (in_string)
-		{
-			if (c == '\\')
-				i++;
-			else if (c == '"')
-				in_string = false;
-		}
-		else if (c == '"')
-			in_string = true;
-		else if (c == '{' || c == '[')
-		{
-			if (++depth > MAX_JSON_DEPTH)
-				return true;
-		}
-		else if (c == '}' || c == ']')
-			depth--;
-	}
-	return false;
-}
-
-/*
- * check_json
- *	  Is this text one JSON value, as PostgreSQL's parser sees it?
- *
- * RedisJSON is no judge of that: it stores the first half of {"a":1}{"b":2}
- * and answers OK (seen with 2.8).  Most documents need only a quick look for
- * that.  The text itself is never part of the error,
- * as errors go to the server's log.
- */
-static bool
-check_json(const RexpDocument *document, const char *json, size_t len,
-		   RexpError *error)
-{
-	JsonLexContext *lexer;
-
-	if (document->container_only)
-	{
-		size_t		first = 0;
-
-		while (first < len && strchr(" \t\r\n", json[first]) != NULL)
-			first++;
-		if (first == len || (json[first] != '{' && json[first] != '['))
-		{
-			rexp_error_set(error, ERRCODE_INVALID_TEXT_REPRESENTATION,
-						   "column \"%s\" holds no JSON object or array",
-						   document->name);
-			rexp_error_hint(error, "Say value => '*' to store the whole row as an object, or value => '%s' to store the column whatever JSON it holds.",
-							document->name);
-			return false;
-		}
-	}
-	if (rexp_json_is_valid(json, len, MAX_JSON_DEPTH))
-		return true;
-	if (nested_too_deep(json, len))
-	{
-		rexp_error_set(error, ERRCODE_STATEMENT_TOO_COMPLEX,
-					   "column \"%s\" is nested more than %d levels deep",
-					   document->name, MAX_JSON_DEPTH);
-		return false;
-	}
-	lexer = rexp_json_lexer(json, len, GetDatabaseEncoding());
-	if (pg_parse_json(lexer, &nullSemAction) != JSON_SUCCESS)
-	{
-		rexp_error_set(error, ERRCODE_INVALID_TEXT_REPRESENTATION,
-					   "column \"%s\" is not valid JSON", document->name);
-		rexp_error_detail(error, "The fault lies at byte %zu of %zu.",
-						  lexer->token_start ? (size_t) (lexer->token_start - json) + 1 : len,
-						  len);
-		return false;
-	}
-	return true;
 }
 
 /* One column's value, not null, as JSON. */
@@ -352,7 +256,6 @@ rexp_document_create(TupleDesc desc, int attno, bool container_only,
 	RexpDocument *document = palloc0(sizeof(RexpDocument));
 
 	document->attno = attno;
-	document->container_only = container_only;
 	document->context = CurrentMemoryContext;
 	initStringInfo(&document->string);
 	rexp_buffer_init(&document->buffer, 1024);
@@ -363,10 +266,11 @@ rexp_document_create(TupleDesc desc, int attno, bool container_only,
 	{
 		Form_pg_attribute attribute = TupleDescAttr(desc, attno - 1);
 
-		document->is_text = rexp_document_is_text(attribute->atttypid);
-		document->is_jsonb = getBaseType(attribute->atttypid) == JSONBOID;
-		document->name = pstrdup(NameStr(attribute->attname));
-		document->what = psprintf("column \"%s\"", document->name);
+		document->column.form = rexp_document_is_text(attribute->atttypid) ? REXP_COLUMN_TEXT :
+			getBaseType(attribute->atttypid) == JSONBOID ? REXP_COLUMN_JSONB : REXP_COLUMN_JSON;
+		document->column.container_only = container_only;
+		strlcpy(document->column.name, NameStr(attribute->attname), NAMEDATALEN);
+		document->what = psprintf("column \"%s\"", document->column.name);
 		return document;
 	}
 
@@ -400,42 +304,31 @@ shrink_buffers(RexpDocument *document)
  * rexp_document_encode
  *	  The row's document in UTF-8, or false and what is wrong with the row.
  *
- * *bytes is good until the next call or until the current memory context is
+ * stored is what rexp_document_stored() has found, or NULL.  *bytes is good until the next call or until the current memory context is
  * reset.  Call it between rexp_output_settings_enter() and rexp_output_settings_leave().
  */
 bool
 rexp_document_encode(RexpDocument *document, TupleTableSlot *slot,
-					 const char **bytes, size_t *len, RexpError *error)
+					 const struct varlena *stored, const char **bytes, size_t *len,
+					 RexpError *error)
 {
 	shrink_buffers(document);
 	slot_getallattrs(slot);
 
 	if (document->attno > 0)
 	{
-		Datum		value = slot->tts_values[document->attno - 1];
-
 		if (slot->tts_isnull[document->attno - 1])
 		{
 			rexp_error_set(error, ERRCODE_NULL_VALUE_NOT_ALLOWED,
 						   "column \"%s\", the document, is null",
-						   document->name);
+						   document->column.name);
 			return false;
 		}
-		if (document->is_jsonb)
-		{
-			Jsonb	   *jsonb = DatumGetJsonbP(value);
-
-			resetStringInfo(&document->string);
-			JsonbToCString(&document->string, &jsonb->root, VARSIZE(jsonb));
-			*bytes = document->string.data;
-			*len = document->string.len;
-		}
-		else
-		{
-			rexp_value_varlena(value, bytes, len);
-			if (document->is_text && !check_json(document, *bytes, *len, error))
-				return false;
-		}
+		if (stored == NULL)
+			stored = rexp_document_stored(document, slot);
+		if (!rexp_column_document(&document->column, stored, &document->string, bytes, len,
+								  error))
+			return false;
 	}
 	else
 	{
@@ -461,6 +354,26 @@ rexp_document_encode(RexpDocument *document, TupleTableSlot *slot,
 		*len = out->len;
 	}
 	return rexp_to_utf8(&document->converter, true, bytes, len, document->what, error);
+}
+
+/*
+ * rexp_document_stored
+ *	  The value that is the document, as it is stored; NULL if it is null, or if the
+ *	  document is the whole row.  Lies where rexp_column_stored() leaves it.
+ */
+const struct varlena *
+rexp_document_stored(const RexpDocument *document, TupleTableSlot *slot)
+{
+	if (document->attno == 0 || slot->tts_isnull[document->attno - 1])
+		return NULL;
+	return rexp_column_stored(slot->tts_values[document->attno - 1]);
+}
+
+/* The column that the document is; NULL if it is the whole row. */
+const RexpDocumentColumn *
+rexp_document_column(const RexpDocument *document)
+{
+	return document->attno > 0 ? &document->column : NULL;
 }
 
 /* Is it the whole row, an object with a member for each column? */

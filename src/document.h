@@ -9,6 +9,7 @@
 #define REDIS_EXPORT_DOCUMENT_H
 
 #include "access/tupdesc.h"
+#include "document_column.h"
 #include "error.h"
 #include "executor/tuptable.h"
 #include "value.h"
@@ -20,8 +21,11 @@ extern RexpDocument *rexp_document_create(TupleDesc desc, int attno,
 										  bool container_only,
 										  const bool *excluded);
 extern bool rexp_document_encode(RexpDocument *document, TupleTableSlot *slot,
-								 const char **bytes, size_t *len,
-								 RexpError *error);
+								 const struct varlena *stored, const char **bytes,
+								 size_t *len, RexpError *error);
+extern const struct varlena *rexp_document_stored(const RexpDocument *document,
+												  TupleTableSlot *slot);
+extern const RexpDocumentColumn *rexp_document_column(const RexpDocument *document);
 extern bool rexp_document_is_row(const RexpDocument *document);
 extern bool rexp_document_is_text(Oid type);
 extern bool rexp_document_is_json(Oid type);

@@ -16,6 +16,7 @@
 #include "encode_kind.h"
 #include "expiry.h"
 #include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
 #include "utils/memutils.h"
 
 struct RexpEncoder
@@ -122,6 +123,26 @@ rexp_encoder_create(const RexpEncoding *encoding, TupleDesc desc)
 	return encoder;
 }
 
+/*
+ * rexp_encoder_use_books
+ *	  Rows are kept in books: from now on their digests are made in the cheapest way
+ *	  that there is.  With put_off they are asked for first; then what takes time, and can
+ *	  be done later, is left to rexp_column_complete(), with *column.
+ */
+void
+rexp_encoder_use_books(RexpEncoder *encoder, const RexpBooks *books, bool put_off,
+					   RexpDocumentColumn *column)
+{
+	RexpKeeping *keeping = encoder->kind.keeping;
+
+	if (encoder->kind.column == NULL)
+		return;
+	*column = *encoder->kind.column;
+	keeping->digests = true;
+	keeping->seed = rexp_books_seed(books);
+	keeping->puts_off = put_off && GetDatabaseEncoding() == PG_UTF8;
+}
+
 /* What rows give to an index over their keys. */
 const RexpGiven *
 rexp_encoder_gives(const RexpEncoder *encoder)
@@ -153,6 +174,8 @@ rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot, RexpBuffer *out,
 	block->key_len = 0;
 	block->key_is_whole = false;
 	block->erases = block->has_digest = block->deletes = block->corrects = false;
+	block->stored_len = 0;
+	block->size_to_come = 0;
 	block->repeatable = encoder->kind.verb.repeatable;
 	block->refusal = encoder->kind.verb.refusal;
 	block->expiry = encoder->expiry;

@@ -9,7 +9,8 @@
 #define REDIS_EXPORT_ENCODE_H
 
 #include "access/tupdesc.h"
-#include "block.h"
+#include "books.h"
+#include "document_column.h"
 #include "error.h"
 #include "executor/tuptable.h"
 #include "nodes/pg_list.h"
@@ -62,6 +63,8 @@ typedef struct RexpEncoder RexpEncoder;
 
 extern RexpEncoder *rexp_encoder_create(const RexpEncoding *encoding,
 										TupleDesc desc);
+extern void rexp_encoder_use_books(RexpEncoder *encoder, const RexpBooks *books,
+								   bool put_off, RexpDocumentColumn *column);
 extern const RexpGiven *rexp_encoder_gives(const RexpEncoder *encoder);
 extern RexpEncoded rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot,
 									   RexpBuffer *out, RexpBlock *block,

@@ -15,11 +15,15 @@
 #include "json_path.h"
 #include "utils/builtins.h"
 
+/* What is larger is made at once, since a batch shall not grow by much. */
+#define PUT_OFF_MOST ((size_t) 256 * 1024)
+
 typedef struct JsonEncoder
 {
 	RexpFill   *key_fill;
 	RexpJsonPath *json_path;
 	RexpDocument *document;
+	RexpKeeping keeping;
 	RexpBuffer	head;			/* what comes before the key */
 	RexpBuffer	middle;			/* the path as an argument; empty if rows differ */
 	RexpBuffer	key;			/* of the row at hand */
@@ -84,13 +88,29 @@ choose_document(const RexpEncoding *encoding, TupleDesc desc, const bool *left_o
 	return rexp_document_create(desc, attno, false, NULL);
 }
 
+/* Is what makes the document of a value to be left for later?  Then the block says so. */
+static bool
+put_off(const JsonEncoder *encoder, const struct varlena *stored, RexpBlock *block)
+{
+	size_t		len = VARSIZE_ANY(stored);
+	size_t		size = rexp_column_size(rexp_document_column(encoder->document), stored);
+
+	if (size > PUT_OFF_MOST)
+		return false;
+	block->stored_len = (uint32) len;
+	block->size_to_come = Max(size, len) - len;
+	return true;
+}
+
 static RexpEncoded
 encode_json(void *state, TupleTableSlot *slot, RexpBuffer *out, RexpBlock *block,
 			RexpError *error)
 {
 	JsonEncoder *encoder = state;
+	const struct varlena *stored = NULL;
 	const char *document;
 	size_t		len;
+	bool		is_put_off = false;
 
 	encoder->key.len = 0;
 	if (!rexp_fill_append(encoder->key_fill, slot, &encoder->key, error))
@@ -101,7 +121,20 @@ encode_json(void *state, TupleTableSlot *slot, RexpBuffer *out, RexpBlock *block
 		if (!rexp_json_path_append(encoder->json_path, slot, &encoder->path, error))
 			return rexp_fail_with_key(&encoder->key, true, out, block);
 	}
-	if (!rexp_document_encode(encoder->document, slot, &document, &len, error))
+	if (encoder->keeping.digests)
+		stored = rexp_document_stored(encoder->document, slot);
+	if (stored != NULL)
+	{
+		block->digest = rexp_column_digest(stored, encoder->keeping.seed);
+		block->has_digest = true;
+		is_put_off = encoder->keeping.puts_off && put_off(encoder, stored, block);
+	}
+	if (is_put_off)
+	{
+		document = (const char *) stored;
+		len = block->stored_len;
+	}
+	else if (!rexp_document_encode(encoder->document, slot, stored, &document, &len, error))
 		return rexp_fail_with_key(&encoder->key, true, out, block);
 
 	rexp_buffer_append(out, encoder->head.data, encoder->head.len);
@@ -110,6 +143,7 @@ encode_json(void *state, TupleTableSlot *slot, RexpBuffer *out, RexpBlock *block
 		rexp_buffer_append(out, encoder->middle.data, encoder->middle.len);
 	else
 		rexp_resp_bulk(out, encoder->path.data, encoder->path.len);
+	block->stored_start = out->len;
 	rexp_resp_bulk(out, document, len);
 	return REXP_ENCODED;
 }
@@ -141,6 +175,8 @@ rexp_encode_json_init(RexpKindEncoder *kind, const RexpEncoding *encoding,
 					rexp_document_is_row(encoder->document) &&
 					strcmp(encoding->path, "$") == 0 ? left_out : NULL);
 	kind->given.whole = !encoding->merge;
+	kind->column = rexp_document_column(encoder->document);
+	kind->keeping = &encoder->keeping;
 	kind->encode = encode_json;
 	kind->state = encoder;
 	words[2].bytes = shape->data;

@@ -22,6 +22,14 @@ typedef RexpEncoded (*RexpEncodeRow) (void *state, TupleTableSlot *slot,
 									  RexpBuffer *out, RexpBlock *block,
 									  RexpError *error);
 
+/* What is done for the books, with a document that is one column. */
+typedef struct RexpKeeping
+{
+	bool		digests;		/* rows have digests of what is stored */
+	uint64		seed;			/* with this */
+	bool		puts_off;		/* and are completed when they are to be written */
+} RexpKeeping;
+
 /* One kind's encoder, palloc'd in the current context. */
 typedef struct RexpKindEncoder
 {
@@ -29,6 +37,8 @@ typedef struct RexpKindEncoder
 	void	   *state;
 	RexpVerb	verb;
 	RexpGiven	given;			/* zeros: nothing is known */
+	const RexpDocumentColumn *column;	/* whose value alone is that of the key, or NULL */
+	RexpKeeping *keeping;		/* how, if so; the encoder reads it for each row */
 } RexpKindEncoder;
 
 /* left_out[attno - 1] tells which columns are not part of the value. */

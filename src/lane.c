@@ -394,13 +394,44 @@ connection_lost(RexpLane *lane, const RexpError *why, bool cut)
  * Receiving
  */
 
+/*
+ * complete_row
+ *	  A row is to be written: make what was put off.  False if it has failed by that.
+ */
+static bool
+complete_row(RexpLane *lane, RexpBatch *batch, RexpRow *row)
+{
+	RexpTraffic *traffic = lane->traffic;
+	MemoryContext old = MemoryContextSwitchTo(traffic->row_context);
+	const char *stored = batch->data.data + row->stored_start;
+	const char *bytes;
+	size_t		len;
+	RexpError	error;
+	bool		good;
+
+	error.detail[0] = error.hint[0] = '\0';
+	(void) rexp_resp_take_header(&stored);
+	good = traffic->complete(traffic->complete_arg, stored, row->stored_len, &bytes, &len,
+							 &error);
+	if (good)
+		rexp_window_complete(&lane->window, batch, row, bytes, len);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(traffic->row_context);
+	if (!good)
+		settle_failed(lane, batch, row, &error);
+	return good;
+}
+
 /* What was asked for the row at hand is done; is it settled by that? */
 static void
 row_went_well(RexpLane *lane, const RexpFlight *flight, RexpRow *row)
 {
 	if (flight->kind == REXP_FLIGHT_CHECKS && !row->unchanged)
 	{
-		row->state = lane->flow == REXP_FLOW_STOP ? REXP_ROW_REFUSED : REXP_ROW_WAITING;
+		if (lane->flow == REXP_FLOW_STOP)
+			row->state = REXP_ROW_REFUSED;
+		else if (row->stored_len == 0 || complete_row(lane, flight->batch, row))
+			row->state = REXP_ROW_WAITING;
 		return;
 	}
 	if (flight->kind <= REXP_FLIGHT_WRITES && row->expiry.kind != REXP_EXPIRY_NONE)

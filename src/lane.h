@@ -41,6 +41,9 @@ typedef struct RexpTraffic
 	bool		asking;			/* something is asked for by itself */
 	TimestampTz ask_until;		/* on which the job does not depend: not longer
 								 * than that; 0: as long as for rows */
+	RexpCompleteValue complete; /* of arguments that were put off */
+	void	   *complete_arg;
+	MemoryContext row_context;	/* for that */
 	RexpBuffer	failed_keys;	/* whose entries in the books may be wrong: the length
 								 * of each, and the key */
 	bool		uncorrected;	/* such an entry will stay */

@@ -57,7 +57,11 @@ rexp_pipeline_create(const RexpPipelineOptions *options,
 	p->traffic.tokens_at = p->attended_at = GetCurrentTimestamp();
 	rexp_buffer_init(&p->aside, 64);
 	if (options->books != NULL)
+	{
 		rexp_buffer_init(&p->traffic.failed_keys, 64);
+		p->traffic.row_context = AllocSetContextCreate(context, "redis_export completed row",
+													   ALLOCSET_DEFAULT_SIZES);
+	}
 	p->single = rexp_lane_create(&p->traffic, rexp_link_create(link_options, false));
 	MemoryContextSwitchTo(old);
 	return p;
@@ -330,6 +334,18 @@ settle_all(RexpPipeline *p)
 }
 
 /*
+ * rexp_pipeline_complete_with
+ *	  How arguments are completed that rows of a pipeline with books have put off; arg
+ *	  must live as long.
+ */
+void
+rexp_pipeline_complete_with(RexpPipeline *p, RexpCompleteValue complete, void *arg)
+{
+	p->traffic.complete = complete;
+	p->traffic.complete_arg = arg;
+}
+
+/*
  * rexp_pipeline_open
  *	  Connect.  Returns false if the job has failed.
  */
@@ -420,7 +436,7 @@ wait_for_others(RexpPipeline *p, RexpBlock *block)
 	if (!settle_all(p))
 		return false;
 	out = begin_row(p);
-	block->key_start += out->len;
+	rexp_block_moved(block, out->len);
 	rexp_buffer_append(out, p->aside.data, p->aside.len);
 	return true;
 }
@@ -457,7 +473,7 @@ place_row(RexpPipeline *p, RexpBlock *block, int *slot)
 			lane->waiting_since = lane->batch_started;
 	}
 	out = rexp_window_row_begin(&lane->window);
-	block->key_start += out->len;
+	rexp_block_moved(block, out->len);
 	rexp_buffer_append(out, p->scratch.data, p->scratch.len);
 	return lane;
 }
@@ -473,7 +489,7 @@ send_row(RexpPipeline *p, RexpBlock *block, int64 number)
 
 	row->number = number;
 	if (batch->nrows >= p->traffic.options.batch ||
-		batch->data.len >= REXP_BATCH_BYTES)
+		batch->weight >= REXP_BATCH_BYTES)
 		return dispatch(p, lane);
 	if (batch->nrows < 16 || batch->nrows % 16 == 0)
 	{

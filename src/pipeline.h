@@ -36,6 +36,8 @@ typedef struct RexpPipeline RexpPipeline;
 extern RexpPipeline *rexp_pipeline_create(const RexpPipelineOptions *options,
 										  const RexpLinkOptions *link_options,
 										  RexpProgress *progress);
+extern void rexp_pipeline_complete_with(RexpPipeline *pipeline,
+										RexpCompleteValue complete, void *arg);
 extern bool rexp_pipeline_open(RexpPipeline *pipeline);
 extern RexpBuffer *rexp_pipeline_row_begin(RexpPipeline *pipeline);
 extern bool rexp_pipeline_row_end(RexpPipeline *pipeline, RexpBlock *block);

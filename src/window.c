@@ -214,7 +214,7 @@ rexp_window_row_begin(RexpWindow *window)
 	RexpBatch  *batch = rexp_window_filling(window);
 
 	if (batch->nrows == 0)
-		batch->data.len = 0;
+		batch->data.len = batch->weight = 0;
 	if (batch->nrows == batch->row_capacity)
 	{
 		batch->row_capacity *= 2;
@@ -248,10 +248,43 @@ rexp_window_row_end(RexpWindow *window, const RexpBlock *block, int slot)
 	row->corrects = block->corrects;
 	row->watched = block->watched;
 	row->digest = block->digest;
+	row->end = batch->data.len;
+	row->stored_start = block->stored_start;
+	row->stored_len = block->stored_len;
+	batch->weight += row->end - row->start + block->size_to_come;
 	row->state = block->watched ? REXP_ROW_UNCHECKED : REXP_ROW_WAITING;
 	if (window->sequel.keys_apart)
 		remember_key(window, batch, row);
 	return row;
+}
+
+/*
+ * rexp_window_complete
+ *	  An argument of a row that was put off has these bytes: the row gets another block
+ *	  with them, behind all others of its batch.
+ */
+void
+rexp_window_complete(RexpWindow *window, RexpBatch *batch, RexpRow *row,
+					 const char *bytes, size_t len)
+{
+	RexpBuffer *out = &batch->data;
+	size_t		start = out->len;
+	const char *old;
+	const char *value;
+
+	/* the old block must not move while it is copied */
+	rexp_buffer_reserve(out, row->end - row->start + len + 2 * REXP_HEADER_SIZE);
+	old = out->data + row->start;
+	value = out->data + row->stored_start;
+	rexp_buffer_append(out, old, value - old);
+	(void) rexp_resp_take_header(&value);
+	value += row->stored_len + 2;
+	rexp_resp_bulk(out, bytes, len);
+	rexp_buffer_append(out, value, out->data + row->end - value);
+	row->key_start += start - row->start;
+	row->start = start;
+	row->end = out->len;
+	row->stored_len = 0;
 }
 
 /*
@@ -267,7 +300,7 @@ rexp_window_set_apart(RexpWindow *window, RexpBlock *block, RexpBuffer *aside)
 
 	aside->len = 0;
 	rexp_buffer_append(aside, batch->data.data + start, batch->data.len - start);
-	block->key_start -= start;
+	rexp_block_moved(block, -(ssize_t) start);
 	batch->data.len = start;
 }
 
@@ -313,8 +346,8 @@ retire_batches(RexpWindow *window)
 
 		if (batch->open > 0 || has_flight(window, batch))
 			return;
-		window->queued_bytes -= batch->data.len;
-		batch->data.len = batch->sequel.len = 0;
+		window->queued_bytes -= batch->weight;
+		batch->data.len = batch->sequel.len = batch->weight = 0;
 		batch->nrows = batch->open = 0;
 		batch->wait = REXP_WAIT_NONE;
 		forget_keys(batch);
@@ -409,6 +442,14 @@ command_start(const RexpFlight *flight, int at)
 		default:
 			return 0;
 	}
+}
+
+/* Where it ends. */
+static size_t
+command_end(const RexpFlight *flight, int at)
+{
+	return flight->kind == REXP_FLIGHT_WRITES ? flight->batch->rows[at].end :
+		command_start(flight, at + 1);
 }
 
 /*
@@ -516,7 +557,7 @@ rexp_window_queue(RexpWindow *window)
 	if (batch->nrows == 0)
 		return;
 	window->queued++;
-	window->queued_bytes += batch->data.len;
+	window->queued_bytes += batch->weight;
 	queue_next(window, batch);
 
 	/* its first rows, or all, may have been handed over */
@@ -563,8 +604,9 @@ rexp_window_piece(const RexpWindow *window, int commands, size_t most,
 	size_t		to = from;
 
 	for (int at = window->send_at; at < command_count(flight) && to - from < most &&
-		 commands > 0 && command_is_due(flight, at); at++, commands--)
-		to = command_start(flight, at + 1);
+		 commands > 0 && command_is_due(flight, at) &&
+		 (at == window->send_at || command_start(flight, at) == to); at++, commands--)
+		to = command_end(flight, at);
 	*bytes = command_buffer(flight)->data + from;
 	return Min(to - from, most);
 }
@@ -583,7 +625,7 @@ rexp_window_sent(RexpWindow *window, size_t bytes)
 
 	for (;;)
 	{
-		size_t		end = command_start(flight, window->send_at + 1);
+		size_t		end = command_end(flight, window->send_at);
 
 		if (to < end)
 		{
@@ -784,14 +826,16 @@ void
 rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch, RexpRow *row,
 				  bool asking)
 {
-	size_t		end = row + 1 < batch->rows + batch->nrows ? row[1].start : batch->data.len;
 	size_t		start = row->start + (row->asking ? ASKING_SIZE : 0);
 	RexpBuffer *out = rexp_window_row_begin(to);
 	RexpBlock	block;
 	RexpRow    *new;
 
-	block.key_start = row->key_start - start;
+	block.key_start = row->key_start;
 	block.key_len = row->key_len;
+	block.stored_start = row->stored_start;
+	block.stored_len = row->stored_len;
+	block.size_to_come = 0;
 	block.expiry = row->expiry;
 	block.commands = row->commands + asking - row->asking;
 	block.repeatable = row->repeatable;
@@ -802,8 +846,8 @@ rexp_window_adopt(RexpWindow *to, RexpWindow *from, RexpBatch *batch, RexpRow *r
 	block.digest = row->digest;
 	if (asking)
 		rexp_buffer_append(out, asking_command, ASKING_SIZE);
-	block.key_start += out->len;
-	rexp_buffer_append(out, batch->data.data + start, end - start);
+	rexp_block_moved(&block, (ssize_t) out->len - (ssize_t) start);
+	rexp_buffer_append(out, batch->data.data + start, row->end - start);
 
 	/* whether it counts as pending is known before it is counted */
 	rexp_window_filling(to)->rows[rexp_window_filling(to)->nrows].asking = asking;
@@ -903,9 +947,7 @@ rexp_window_is_first_of_key(RexpWindow *window, const RexpBatch *its_batch,
 size_t
 rexp_window_row_size(const RexpBatch *batch, const RexpRow *row)
 {
-	size_t		end = row + 1 < batch->rows + batch->nrows ? row[1].start : batch->data.len;
-
-	return end - row->start;
+	return row->end - row->start;
 }
 
 /*

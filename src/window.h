@@ -36,11 +36,15 @@ typedef struct RexpRow
 {
 	int64		number;			/* of the query's row, from 1 */
 	size_t		start;			/* of its block of commands in the batch */
+	size_t		end;
 	size_t		sequel_start;	/* of its command in the batch's sequel */
 	size_t		key_start;		/* in the batch */
 	size_t		key_len;
 	RexpExpiry	expiry;
 	uint64		digest;			/* if it is watched */
+	size_t		stored_start;	/* of an argument in the batch that is to be completed
+								 * before it is written ... */
+	uint32		stored_len;		/* ... and its bytes, 0 for none */
 	int			commands;		/* in the block */
 	uint16		slot;			/* of its key, in a cluster */
 	uint8		state;			/* a RexpRowState */
@@ -90,6 +94,8 @@ typedef struct RexpBatch
 	int			nrows;
 	int			row_capacity;
 	int			open;			/* rows that are not settled */
+	size_t		weight;			/* bytes, with those that are to come when rows are
+								 * completed */
 	uint64	   *keys;			/* hashes of the rows' keys, 0: free; or NULL */
 	int			key_slots;		/* a power of two */
 } RexpBatch;
@@ -160,6 +166,8 @@ extern RexpBatch *rexp_window_filling(RexpWindow *window);
 extern RexpBuffer *rexp_window_row_begin(RexpWindow *window);
 extern RexpRow *rexp_window_row_end(RexpWindow *window, const RexpBlock *block,
 									int slot);
+extern void rexp_window_complete(RexpWindow *window, RexpBatch *batch, RexpRow *row,
+								 const char *bytes, size_t len);
 extern bool rexp_window_has_key(RexpWindow *window, const char *key, size_t len);
 extern void rexp_window_set_apart(RexpWindow *window, RexpBlock *block,
 								  RexpBuffer *aside);

@@ -48,6 +48,7 @@ typedef struct Worker
 	RexpLinkOptions *link_options;
 	RexpPipeline *pipeline;		/* NULL until there is one */
 	RexpEncoder *encoder;
+	RexpDocumentColumn column;	/* whose values are completed late */
 	RexpPrune  *prune;			/* or NULL */
 	RexpWatermark *watermark;	/* NULL: all rows are wanted */
 	const char *shown;			/* of the query */
@@ -232,6 +233,12 @@ read_rows(Worker *worker)
 
 	worker->encoder = rexp_encoder_create(&worker->job.encoding,
 										  rexp_source_columns(source));
+	if (worker->job.pipeline.books != NULL)
+	{
+		rexp_encoder_use_books(worker->encoder, worker->job.pipeline.books,
+							   worker->job.pipeline.changed_only, &worker->column);
+		rexp_pipeline_complete_with(worker->pipeline, rexp_column_complete, &worker->column);
+	}
 	if (worker->job.prune)
 	{
 		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
