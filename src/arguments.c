@@ -400,6 +400,7 @@ rexp_definition_arguments(RexpArguments *arguments, RexpJob *job)
 		job->overlap = *overlap_argument(arguments);
 	else
 		job->overlap.time = DEFAULT_OVERLAP;
+	job->settings = list_of(arguments, "settings");
 	index_argument(arguments, job);
 }
 

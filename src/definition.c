@@ -22,6 +22,8 @@
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -41,6 +43,20 @@ table_of(FunctionCallInfo fcinfo)
 	if (!OidIsValid(table))
 		elog(ERROR, "redis_export: table \"%s\" does not exist", TABLE_NAME);
 	return table;
+}
+
+/* A text[] of a list of char *. */
+static Datum
+array_of(List *list)
+{
+	Datum	   *elements = palloc(sizeof(Datum) * Max(list_length(list), 1));
+	int			count = 0;
+	ListCell   *cell;
+
+	foreach(cell, list)
+		elements[count++] = CStringGetTextDatum(lfirst(cell));
+	return PointerGetDatum(construct_array(elements, count, TEXTOID, -1, false,
+										   TYPALIGN_INT));
 }
 
 /*
@@ -76,7 +92,7 @@ rexp_definition_store(FunctionCallInfo fcinfo, const RexpJob *job)
 	values[13] = ObjectIdGetDatum(job->owner);
 	nulls[13] = ' ';
 	types[14] = TEXTARRAYOID;
-	values[14] = PointerGetDatum(construct_empty_array(TEXTOID));
+	values[14] = array_of(job->settings);
 	nulls[14] = ' ';
 
 	initStringInfo(&statement);
@@ -134,10 +150,30 @@ read_row(HeapTuple tuple, TupleDesc desc, RexpJob *job)
 	job->owner = DatumGetObjectId(column_of(&row, "owner"));
 }
 
+/* Raise an error unless the current user has the privileges of the owner. */
+static void
+check_owner(const RexpJob *job)
+{
+	char	   *owner = GetUserNameFromId(job->owner, true);
+
+	if (owner == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the owner of export \"%s\" does not exist any more", job->name),
+				 errdetail("Its query runs as its owner, the role with OID %u.", job->owner),
+				 errhint("Let a role that is to own it define it anew: redis_export_define(..., or_replace => true).")));
+	if (!has_privs_of_role(GetUserId(), job->owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for export \"%s\"", job->name),
+				 errdetail("It takes the privileges of its owner, role \"%s\".", owner)));
+}
+
 /*
  * rexp_definition_load
  *	  The definition of this name, as the part of a job that it is, in the current
- *	  memory context.  Raises an error if there is none.
+ *	  memory context.  Raises an error if there is none, or if the current user does not
+ *	  have the privileges of its owner.
  */
 void
 rexp_definition_load(FunctionCallInfo fcinfo, const char *name, RexpJob *job)
@@ -160,4 +196,5 @@ rexp_definition_load(FunctionCallInfo fcinfo, const char *name, RexpJob *job)
 	systable_endscan(scan);
 	read_row(tuple, RelationGetDescr(relation), job);
 	table_close(relation, AccessShareLock);
+	check_owner(job);
 }

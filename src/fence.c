@@ -75,16 +75,17 @@ rexp_fence_commit(const RexpFence *fence)
 
 /*
  * rexp_fence_and_roll_back
- *	  Do some work, in which code may run with the rights of the current user, in a
- *	  subtransaction that is then rolled back, however the work ends: so that nothing
- *	  is left of it, no locks, no writes, no settings (neither the query's nor
- *	  ours), and no fence.
+ *	  Do some work, in which code may run with the rights of the current user or, unless
+ *	  it is NULL, as the user of this session and with its settings.  It is done in a
+ *	  subtransaction that is then rolled back, however the work ends: so that nothing is
+ *	  left of it, no locks, no writes, no settings (neither the query's nor ours), and
+ *	  no fence.
  *
  * It begins in the current memory context, which outlives it.  Its errors are
  * raised again.
  */
 void
-rexp_fence_and_roll_back(void (*work) (void *arg), void *arg)
+rexp_fence_and_roll_back(const RexpSession *as, void (*work) (void *arg), void *arg)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -99,7 +100,9 @@ rexp_fence_and_roll_back(void (*work) (void *arg), void *arg)
 	{
 		/* the end of the subtransaction takes this back */
 		GetUserIdAndSecContext(&user, &sec_context);
-		enter(user, sec_context);
+		if (as != NULL)
+			rexp_session_enter(as);
+		enter(as != NULL ? as->current_user : user, sec_context);
 		work(arg);
 	}
 	PG_CATCH();

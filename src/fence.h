@@ -8,6 +8,8 @@
 #ifndef REDIS_EXPORT_FENCE_H
 #define REDIS_EXPORT_FENCE_H
 
+#include "session.h"
+
 /* Who we were before. */
 typedef struct RexpFence
 {
@@ -20,6 +22,7 @@ extern void rexp_fence_begin(RexpFence *fence, Oid user, int sec_context);
 extern void rexp_fence_commit(const RexpFence *fence);
 
 /* in any transaction: a subtransaction of which nothing is left */
-extern void rexp_fence_and_roll_back(void (*work) (void *arg), void *arg);
+extern void rexp_fence_and_roll_back(const RexpSession *as,
+									 void (*work) (void *arg), void *arg);
 
 #endif							/* REDIS_EXPORT_FENCE_H */

@@ -496,6 +496,23 @@ launch_and_wait(Launch *launch, bool wait, bool may_commit, int slot,
 }
 
 /*
+ * rexp_job_session
+ *	  The session that the query of a named export has, palloc'd; NULL if the export has
+ *	  no name, and the session is the caller's.
+ */
+const RexpSession *
+rexp_job_session(const RexpJob *job)
+{
+	RexpSession *session;
+
+	if (!OidIsValid(job->owner))
+		return NULL;
+	session = palloc(sizeof(RexpSession));
+	rexp_session_describe(session, job->owner, job->settings);
+	return session;
+}
+
+/*
  * rexp_job_check
  *	  Raise an error for what can be known to be wrong with an export before there is a
  *	  worker.  Returns the columns of its query, palloc'd.
@@ -505,8 +522,9 @@ rexp_job_check(const RexpJob *job)
 {
 	TupleDesc	desc;
 
-	(void) rexp_link_options(job->server, GetUserId(), NULL);
-	desc = rexp_source_check(job->query);
+	(void) rexp_link_options(job->server, OidIsValid(job->owner) ? job->owner : GetUserId(),
+							 NULL);
+	desc = rexp_source_check(job->query, rexp_job_session(job));
 	(void) rexp_encoder_create(&job->encoding, desc);
 	rexp_prune_check(job, desc);
 	if (job->watermark_column != NULL)
@@ -536,7 +554,7 @@ rexp_job_run(const RexpJob *job, bool may_commit, RexpJobStatus *status)
 	dsm_segment *arguments;
 	int			slot;
 
-	rexp_session_capture(&session);
+	rexp_session_capture(&session, job->owner, job->settings);
 	(void) rexp_job_check(job);
 	if (job->name != NULL)
 	{

@@ -12,6 +12,7 @@
 #include "encode.h"
 #include "pipeline.h"
 #include "progress.h"
+#include "session.h"
 
 /* Which rows a run of a named export is to read, and of these, to write. */
 typedef enum RexpRows
@@ -27,7 +28,7 @@ typedef struct RexpJob
 	const char *name;			/* of the export; NULL: it has none, and what is
 								 * up to "query" means nothing */
 	const char *id;				/* of its definition: a uuid */
-	Oid			owner;			/* by whose rights the query runs */
+	Oid			owner;			/* as whom the query runs; invalid: as the caller */
 	List	   *settings;		/* of char *: name=value, under which it does */
 	RexpRows	rows;
 	bool		wait_for_lease; /* while another run has it */
@@ -46,6 +47,7 @@ typedef struct RexpJob
 
 extern int	rexp_notice_interval;	/* seconds; the GUC */
 
+extern const RexpSession *rexp_job_session(const RexpJob *job);
 extern TupleDesc rexp_job_check(const RexpJob *job);
 extern void rexp_job_run(const RexpJob *job, bool may_commit,
 						 RexpJobStatus *status);

@@ -118,7 +118,8 @@ redis_export_define(PG_FUNCTION_ARGS)
 	rexp_arguments_init(&arguments, fcinfo);
 	rexp_definition_arguments(&arguments, &job);
 	job.owner = GetUserId();
-	rexp_job_check(&job);
+	job.settings = rexp_session_meaning();
+	(void) rexp_job_check(&job);
 	rexp_definition_store(fcinfo, &job);
 	PG_RETURN_VOID();
 }

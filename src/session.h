@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * session.h
- *	  The caller's session: who it is and how it is set, taken over to the
- *	  worker.
+ *	  The session that a query has: who it is and how it is set, which is taken
+ *	  over to the worker.
  *
  *-------------------------------------------------------------------------
  */
@@ -10,6 +10,7 @@
 #define REDIS_EXPORT_SESSION_H
 
 #include "lib/stringinfo.h"
+#include "nodes/pg_list.h"
 
 /* A setting, and by whose rights it was set. */
 typedef struct RexpSetting
@@ -24,7 +25,7 @@ typedef struct RexpSession
 {
 	Oid			database;
 	Oid			session_user;
-	Oid			current_user;
+	Oid			current_user;	/* of the query: the caller, or an owner */
 	int			sec_context;
 	int			statement_timeout;	/* milliseconds */
 	const char *role;			/* of SET ROLE, or "none" */
@@ -32,7 +33,13 @@ typedef struct RexpSession
 	RexpSetting *settings;
 } RexpSession;
 
-extern void rexp_session_capture(RexpSession *session);
+/* in the caller */
+extern void rexp_session_describe(RexpSession *session, Oid owner, List *settings);
+extern void rexp_session_capture(RexpSession *session, Oid owner, List *settings);
+extern void rexp_session_enter(const RexpSession *session);
+extern List *rexp_session_meaning(void);
+
+/* in the worker */
 extern void rexp_session_connect(const RexpSession *session);
 extern void rexp_session_assume(const RexpSession *session);
 

@@ -250,18 +250,18 @@ check_query(void *arg)
 
 /*
  * rexp_source_check
- *	  Parse a query, raise an error unless it can be exported, and return the
+ *	  Parse a query as this session would, or for NULL as ours, raise an error unless it can be exported, and return the
  *	  columns of its result, palloc'd in the current context.
  *
  * Of parsing, which may run code, this transaction would keep the locks until its end
  * otherwise, while the export may wait behind somebody who waits for them.
  */
 TupleDesc
-rexp_source_check(const char *query)
+rexp_source_check(const char *query, const RexpSession *as)
 {
 	Check		check = {query, NULL};
 
-	rexp_fence_and_roll_back(check_query, &check);
+	rexp_fence_and_roll_back(as, check_query, &check);
 	return check.desc;
 }
 

@@ -10,13 +10,14 @@
 
 #include "access/tupdesc.h"
 #include "executor/tuptable.h"
+#include "session.h"
 
 /* What takes the rows; returns false when it wants no more. */
 typedef bool (*RexpRowSink) (TupleTableSlot *slot, void *arg);
 
 typedef struct RexpSource RexpSource;
 
-extern TupleDesc rexp_source_check(const char *query);
+extern TupleDesc rexp_source_check(const char *query, const RexpSession *as);
 extern const char *rexp_source_shown(const char *query, Oid user);
 extern RexpSource *rexp_source_open(const char *query);
 extern TupleDesc rexp_source_columns(const RexpSource *source);

@@ -552,17 +552,13 @@ rexp_verify(const RexpJob *job, int examples, FunctionCallInfo fcinfo)
 	MemoryContext scratch = AllocSetContextCreate(context, "redis_export verify",
 												  ALLOCSET_DEFAULT_SIZES);
 	Verify	   *verify;
-	TupleDesc	columns;
 	TupleDesc	desc;
 	Datum		values[1 + 2 * FINDINGS];
 	bool		nulls[1 + 2 * FINDINGS] = {false};
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "redis_export: the result type is no row");
-	(void) rexp_link_options(job->server, GetUserId(), NULL);
-	columns = rexp_source_check(job->query);
-	(void) rexp_encoder_create(&job->encoding, columns);
-	rexp_prune_check(job, columns);
+		(void) rexp_job_check(job);
 
 	MemoryContextSwitchTo(scratch);
 	verify = palloc0(sizeof(Verify));
@@ -575,7 +571,7 @@ rexp_verify(const RexpJob *job, int examples, FunctionCallInfo fcinfo)
 	rexp_buffer_init(&verify->out, 8192);
 
 	/* after an error, scratch goes with the context that it is in */
-	rexp_fence_and_roll_back(run, verify);
+	rexp_fence_and_roll_back(rexp_job_session(job), run, verify);
 	MemoryContextSwitchTo(context);
 
 	values[0] = Int64GetDatum(verify->expected);

@@ -436,7 +436,7 @@ rexp_watermark_query(RexpWatermark *w, const char *query)
 
 	/* functions of a type may run queries, and constants are read by them */
 	PushActiveSnapshot(GetTransactionSnapshot());
-	w->column = find_column(w->job, rexp_source_check(query));
+	w->column = find_column(w->job, rexp_source_check(query, NULL));
 	old = MemoryContextSwitchTo(w->context);
 	w->next.fields[REXP_MARK_TYPE] = utf8(rexp_mark_type_name(w->column.type));
 	if (is_there(&w->found))
