@@ -158,12 +158,9 @@ void
 rexp_preview(const RexpJob *job, int64 rows, FunctionCallInfo fcinfo)
 {
 	Preview		preview = {0};
-	TupleDesc	columns;
 
 	InitMaterializedSRF(fcinfo, 0);
-	(void) rexp_link_options(job->server, GetUserId(), NULL);
-	columns = rexp_source_check(job->query);
-	(void) rexp_encoder_create(&job->encoding, columns);
+	(void) rexp_job_check(job);
 
 	preview.result = (ReturnSetInfo *) fcinfo->resultinfo;
 	preview.job = job;
@@ -173,6 +170,6 @@ rexp_preview(const RexpJob *job, int64 rows, FunctionCallInfo fcinfo)
 												ALLOCSET_DEFAULT_SIZES);
 	rexp_buffer_init(&preview.out, 8192);
 
-	rexp_fence_and_roll_back(run_query, &preview);
+	rexp_fence_and_roll_back(rexp_job_session(job), run_query, &preview);
 	MemoryContextDelete(preview.row_context);
 }

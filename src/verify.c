@@ -558,7 +558,7 @@ rexp_verify(const RexpJob *job, int examples, FunctionCallInfo fcinfo)
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "redis_export: the result type is no row");
-		(void) rexp_job_check(job);
+	(void) rexp_job_check(job);
 
 	MemoryContextSwitchTo(scratch);
 	verify = palloc0(sizeof(Verify));

@@ -62,4 +62,107 @@ subtest 'what a run returns' => sub {
 	is($row, 'done|100000|0|100000|0|0|', 'in variables');
 };
 
+# Three roles that may use the functions: alice owns exports, ann has her privileges, bob has not.
+$node->safe_psql('postgres', q{
+	CREATE ROLE alice LOGIN;
+	CREATE ROLE ann LOGIN IN ROLE alice;
+	CREATE ROLE bob LOGIN;
+	GRANT USAGE ON FOREIGN SERVER redis TO alice;
+	GRANT EXECUTE ON ALL ROUTINES IN SCHEMA public TO alice, ann, bob;
+	CREATE SCHEMA alice AUTHORIZATION alice;
+	CREATE SCHEMA other;
+	CREATE TABLE other.thing AS SELECT 1 AS id, 'not hers' AS what;
+	GRANT ALL ON SCHEMA other TO PUBLIC;
+	GRANT SELECT ON other.thing TO PUBLIC;
+});
+my %as = map { $_ => $node->connstr('postgres') . " user=$_" } qw(alice ann bob postgres);
+
+# Run SQL as a role: what it returns, or its error with the SQLSTATE.
+sub as_role
+{
+	my ($role, $sql) = @_;
+	my ($code, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\n$sql", connstr => $as{$role});
+	return $code == 0 && $err !~ /ERROR/ ? $out : $err =~ /ERROR:\s+(.*?)\nLOCATION/s ? $1 : $err;
+}
+
+sub hash { return $redis->cli('HGETALL', $_[0]) }
+
+subtest 'who may run it, and as whom it runs' => sub {
+	is(as_role('alice', q{
+		CREATE TABLE alice.thing AS SELECT 1 AS id, 'hers' AS what;
+		CREATE FUNCTION alice.who() RETURNS text LANGUAGE sql AS 'SELECT current_user::text';
+		SET search_path = alice, public;
+		SELECT redis_export_define('things', 'SELECT id, what, who() FROM thing', 'thing:#{id}', type => 'hash');
+	}), '', 'she defines it');
+	for my $role (qw(alice ann postgres))
+	{
+		$redis->cli('DEL', 'thing:1');
+		like(as_role($role, q{CALL redis_export_run('things', rows => 'all')}), qr/^\d+\|done\|1\|1\|/, "$role runs it");
+		is(join(' ', $redis->cli('HMGET', 'thing:1', 'what', 'who')), 'hers alice', '... as alice, and in her schema');
+	}
+	my $refused = qr/^42501: permission denied for export "things"\nDETAIL:  It takes the privileges of its owner, role "alice"\./;
+	like(as_role('bob', q{CALL redis_export_run('things')}), $refused, 'somebody else may not run it');
+	like(as_role('bob', q{SELECT * FROM redis_export_preview('things')}), $refused, '... nor look at what it would do');
+	is($node->safe_psql('postgres', q{SELECT DISTINCT usename FROM redis_export_progress WHERE key_template = 'thing:#{id}'}), 'alice', 'the view says whose it is');
+	is(as_role('ann', q{SELECT * FROM redis_export_preview('things')}), '1|write|HSET thing:1 id 1 what hers who alice|', 'a preview is hers, too');
+};
+
+subtest 'its meaning does not depend on who runs it' => sub {
+	$node->safe_psql('postgres', q{
+		CREATE FUNCTION other.who() RETURNS text LANGUAGE sql AS $$SELECT 'another ' || current_user$$;
+		GRANT EXECUTE ON FUNCTION other.who() TO PUBLIC;
+	});
+	$redis->cli('DEL', 'thing:1');
+	as_role('ann', q{SET search_path = other, public; CALL redis_export_run('things', rows => 'all')});
+	is(join(' ', $redis->cli('HMGET', 'thing:1', 'what', 'who')), 'hers alice', 'search_path is that of the definition');
+	is(as_role('ann', q{SET search_path = other, public; SELECT command FROM redis_export_preview('things'); SHOW search_path}),
+		"HSET thing:1 id 1 what hers who alice\nother, public", '... in a preview, too, which leaves the session as it was');
+
+	as_role('alice', q{
+		SET TimeZone = 'Asia/Tokyo';
+		SELECT redis_export_define('zones', $$SELECT 1 AS id, '2026-01-01 00:00'::timestamptz::text AS t, coalesce(current_setting('app.tenant', true), '') AS tenant$$,
+			'zone:#{id}', type => 'hash');
+	});
+	as_role('ann', q{SET TimeZone = 'UTC'; SET app.tenant = 'anns'; CALL redis_export_run('zones', rows => 'all')});
+	is(join(' ', $redis->cli('HMGET', 'zone:1', 't', 'tenant')), '2026-01-01 00:00:00+09', 'the time zone, and no setting of who runs it with a dot');
+	is(as_role('ann', q{SET app.tenant = 'anns'; SELECT command FROM redis_export_preview('zones'); SHOW app.tenant}),
+		qq{HSET zone:1 id 1 t "2026-01-01 00:00:00+09" tenant ""\nanns}, '... nor in a preview');
+	$node->safe_psql('postgres', q{ALTER ROLE alice SET app.tenant = 'alices'; ALTER ROLE ann SET app.tenant = 'anns'; ALTER DATABASE postgres SET app.tenant = 'everybodys'});
+	as_role('ann', q{CALL redis_export_run('zones', rows => 'all')});
+	is(join(' ', $redis->cli('HMGET', 'zone:1', 'tenant')), 'alices', 'but what its owner has by default');
+};
+
+subtest 'nobody runs code as somebody else' => sub {
+	as_role('alice', q{
+		CREATE FUNCTION alice.evil() RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+			BEGIN RESET ROLE; RETURN current_user; EXCEPTION WHEN OTHERS THEN NULL; END;
+			BEGIN SET SESSION AUTHORIZATION postgres; RETURN current_user; EXCEPTION WHEN OTHERS THEN NULL; END;
+			BEGIN PERFORM set_config('role', 'postgres', false); RETURN current_user; EXCEPTION WHEN OTHERS THEN NULL; END;
+			RETURN current_user; END $$;
+		SELECT redis_export_define('evil', 'SELECT 1 AS id, alice.evil() AS who', 'evil:#{id}', type => 'hash');
+	});
+	like(as_role('postgres', q{CALL redis_export_run('evil')}), qr/\|done\|/, 'a superuser runs it');
+	is($redis->cli('HGET', 'evil:1', 'who'), 'alice', '... as alice');
+	is(as_role('postgres', q{SELECT command FROM redis_export_preview('evil')}), 'HSET evil:1 id 1 who alice', 'and so looks at it');
+	is(as_role('postgres', q{SELECT different FROM redis_export_verify('SELECT 1 AS id, 2 AS two', 'none:#{id}', type => 'hash'); SELECT current_user, session_user}) =~ s/^0\n//r,
+		'postgres|postgres', 'and is who he was');
+	like(as_role('bob', q{INSERT INTO redis_export_definition SELECT * FROM redis_export_definition}), qr/^42501: permission denied for table/,
+		'the table is written by nobody else');
+	like(as_role('alice', q{UPDATE redis_export_definition SET owner = 'postgres'}), qr/^42501: permission denied for table/, '... and not by an owner');
+};
+
+subtest 'roles that go' => sub {
+	$node->safe_psql('postgres', q{
+		CREATE ROLE carol SUPERUSER;
+		SET ROLE carol;
+		SELECT redis_export_define('carols', 'SELECT 1 AS id', 'carol:#{id}', type => 'hash');
+		RESET ROLE;
+		ALTER ROLE carol RENAME TO caroline;
+	});
+	like($node->safe_psql('postgres', q{CALL redis_export_run('carols')}), qr/\|done\|/, 'one that is renamed');
+	$node->safe_psql('postgres', 'DROP ROLE caroline');
+	like(as_role('postgres', q{CALL redis_export_run('carols')}),
+		qr/^42704: the owner of export "carols" does not exist any more\nDETAIL:  .*\nHINT:  Let a role that is to own it/, 'one that is dropped');
+};
+
 done_testing;
