@@ -52,6 +52,7 @@ struct RexpBooks
 {
 	const char *name;			/* of the export */
 	const char *type;			/* of its keys, as Redis calls it */
+	bool		asked;			/* for each row, before it is written */
 	uint64		seed;			/* of the digests */
 	uint32		stamp;			/* of this run */
 	int			nunclean;
@@ -79,17 +80,19 @@ set_key(RexpBooks *books, const char *key)
  *
  * name is that of the export, in UTF-8.  meaning is whatever, besides its own bytes,
  * makes a value what it is in Redis: when that is another one, no entry fits any
- * more.  type is what Redis calls the type of the keys.  name and type must live as
- * long.
+ * more.  type is what Redis calls the type of the keys.  With asked, Redis is asked for
+ * each row whether it has it, and only the others are written.  name and type must live
+ * as long.
  */
 RexpBooks *
-rexp_books_create(const char *name, const char *meaning, const char *type)
+rexp_books_create(const char *name, const char *meaning, const char *type, bool asked)
 {
 	RexpBooks  *books = palloc0(sizeof(RexpBooks));
 	char	   *key = psprintf("%s{%s}:keys", REXP_OWN_PREFIX, name);
 
 	books->name = name;
 	books->type = type;
+	books->asked = asked;
 	books->seed = rexp_quick_hash(meaning, strlen(meaning), 0);
 	rexp_buffer_init(&books->key, 128);
 	rexp_buffer_init(&books->argument, 128);
@@ -160,6 +163,20 @@ rexp_books_begin(RexpBooks *books, uint32 stamp, const uint32 *unclean, int nunc
 	books->stamp = stamp;
 	books->nunclean = nunclean;
 	memcpy(books->unclean, unclean, sizeof(uint32) * nunclean);
+}
+
+/* No entry counts, or there is none yet: all rows are written, and none is asked for. */
+void
+rexp_books_write_all(RexpBooks *books)
+{
+	books->asked = false;
+}
+
+/* Is Redis asked for each row whether it has it? */
+bool
+rexp_books_are_asked(const RexpBooks *books)
+{
+	return books->asked;
 }
 
 /* With which digests are made. */

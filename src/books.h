@@ -23,11 +23,13 @@ typedef struct RexpBooks RexpBooks;
 	"They are in keys that begin with \"redis_export:\", which must be allowed (ACL: ~redis_export:*), and nobody else's."
 
 extern RexpBooks *rexp_books_create(const char *name, const char *meaning,
-									const char *type);
+									const char *type, bool asked);
 extern void rexp_books_spread(RexpBooks *books);
 extern bool rexp_books_are_spread(const RexpBooks *books);
 extern void rexp_books_begin(RexpBooks *books, uint32 stamp, const uint32 *unclean,
 							 int nunclean);
+extern void rexp_books_write_all(RexpBooks *books);
+extern bool rexp_books_are_asked(const RexpBooks *books);
 extern uint64 rexp_books_seed(const RexpBooks *books);
 extern const char *rexp_books_key(const RexpBooks *books, int slot, size_t *len);
 extern void rexp_books_reserve(RexpBooks *books, RexpBuffer *out);

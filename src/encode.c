@@ -126,11 +126,11 @@ rexp_encoder_create(const RexpEncoding *encoding, TupleDesc desc)
 /*
  * rexp_encoder_use_books
  *	  Rows are kept in books: from now on their digests are made in the cheapest way
- *	  that there is.  With put_off they are asked for first; then what takes time, and can
- *	  be done later, is left to rexp_column_complete(), with *column.
+ *	  that there is.  If rows are asked for first, what takes time and can be done later
+ *	  is left to rexp_column_complete(), with *column.
  */
 void
-rexp_encoder_use_books(RexpEncoder *encoder, const RexpBooks *books, bool put_off,
+rexp_encoder_use_books(RexpEncoder *encoder, const RexpBooks *books,
 					   RexpDocumentColumn *column)
 {
 	RexpKeeping *keeping = encoder->kind.keeping;
@@ -140,7 +140,7 @@ rexp_encoder_use_books(RexpEncoder *encoder, const RexpBooks *books, bool put_of
 	*column = *encoder->kind.column;
 	keeping->digests = true;
 	keeping->seed = rexp_books_seed(books);
-	keeping->puts_off = put_off && GetDatabaseEncoding() == PG_UTF8;
+	keeping->puts_off = rexp_books_are_asked(books) && GetDatabaseEncoding() == PG_UTF8;
 }
 
 /* What rows give to an index over their keys. */

@@ -64,7 +64,7 @@ typedef struct RexpEncoder RexpEncoder;
 extern RexpEncoder *rexp_encoder_create(const RexpEncoding *encoding,
 										TupleDesc desc);
 extern void rexp_encoder_use_books(RexpEncoder *encoder, const RexpBooks *books,
-								   bool put_off, RexpDocumentColumn *column);
+								   RexpDocumentColumn *column);
 extern const RexpGiven *rexp_encoder_gives(const RexpEncoder *encoder);
 extern RexpEncoded rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot,
 									   RexpBuffer *out, RexpBlock *block,

@@ -525,7 +525,8 @@ rexp_pipeline_row_end(RexpPipeline *p, RexpBlock *block)
 		return false;
 	if (p->traffic.options.books != NULL)
 		rexp_books_wrap(p->traffic.options.books, row_buffer(p), row_start(p), block);
-	block->watched = p->traffic.options.books != NULL && p->traffic.options.changed_only;
+	block->watched = p->traffic.options.books != NULL &&
+		rexp_books_are_asked(p->traffic.options.books);
 	return send_row(p, block, ++p->traffic.ledger.counters.rows_read);
 }
 

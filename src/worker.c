@@ -197,7 +197,8 @@ prepare_books(Worker *worker)
 					   rexp_encoding_type(encoding), encoding->replace,
 					   GetDatabaseEncodingName());
 	worker->job.pipeline.books = rexp_books_create(rexp_literal_utf8(name, strlen(name)),
-												   meaning, rexp_encoding_type(encoding));
+												   meaning, rexp_encoding_type(encoding),
+												   worker->job.pipeline.changed_only);
 	if (!pg_strong_random(&stamp, sizeof(stamp)))
 		stamp = (uint32) GetCurrentTimestamp();
 	rexp_books_begin(worker->job.pipeline.books, stamp, NULL, 0);
@@ -236,7 +237,7 @@ read_rows(Worker *worker)
 	if (worker->job.pipeline.books != NULL)
 	{
 		rexp_encoder_use_books(worker->encoder, worker->job.pipeline.books,
-							   worker->job.pipeline.changed_only, &worker->column);
+							   &worker->column);
 		rexp_pipeline_complete_with(worker->pipeline, rexp_column_complete, &worker->column);
 	}
 	if (worker->job.prune)
