@@ -1,4 +1,4 @@
-# changed_only: rows that Redis holds already are not written, and however an export is broken off, no row is taken for one of these
+# Runs of exports that have a name: rows that Redis holds already are not written, and however an export is broken off, no row is taken for one of these
 # that is none. Looked at are the ledger, and what Redis holds, by redis_export_verify and directly.
 #
 # The fuzz follows from a seed, which is shown, but for where exactly an export is broken off. Round N has the seed plus N:
@@ -39,16 +39,26 @@ my %kinds = (
 		replace => 'true',
 	});
 
-# The statement that exports rows so, as $from says where they come from. It keeps to rows that Redis has not unless changed_only is
-# 'false'.
+# A statement that runs an export of this name, which is defined so now: what else is its definition's, and what the run's, is told apart.
+# (The id of the definition stays, and so does what Redis holds for it.)
+my ($definer, %defined);
+sub run_sql
+{
+	my ($name, $query, $template, %arguments) = @_;
+	my %definition = map { exists $arguments{$_} ? ($_ => delete $arguments{$_}) : () } qw(server type value exclude replace ttl wait_index);
+	$definer //= session($node);
+	$definer->query("SELECT redis_export_define('$name', \$query\$$query\$query\$, '$template'" . join('', map { ", $_ => $definition{$_}" } sort keys %definition) . ')') if !$defined{$name}++;
+	$definer->query("UPDATE redis_export_definition SET query = \$query\$$query\$query\$, " . join(', ', map { "$_->[0] = " . ($definition{ $_->[0] } // $_->[1]) } [ server => q{'redis'} ], [ ttl => 'NULL' ], [ wait_index => 'NULL' ]) . " WHERE name = '$name'");
+	return "CALL redis_export_run('$name'" . join('', map { ", $_ => $arguments{$_}" } sort keys %arguments) . ')';
+}
+
+# The same of rows of a kind, as $from says where they come from.
 sub export_as
 {
 	my ($kind, $from, %arguments) = @_;
 	my $way = $kinds{$kind};
-	%arguments = (changed_only => 'true', map({ exists $way->{$_} ? ($_ => $way->{$_}) : () } qw(exclude replace)), %arguments);
-	my $more = join '', map { ", $_ => $arguments{$_}" } sort keys %arguments;
-	my $function = $kind eq 'json' ? 'redis_json_export' : 'redis_hash_export';
-	return "SELECT job, state FROM $function(\$query\$$way->{query} $from\$query\$, '$way->{key}'$more)";
+	%arguments = (type => $kind eq 'json' ? q{'json'} : q{'hash'}, map({ exists $way->{$_} ? ($_ => $way->{$_}) : () } qw(exclude replace)), %arguments);
+	return run_sql($kind, "$way->{query} $from", $way->{key}, %arguments);
 }
 
 # "missing|different" by redis_export_verify.
@@ -314,7 +324,8 @@ my $from_fake = q{SELECT i AS id, json_build_object('v', %s) AS doc FROM generat
 sub fake_sql
 {
 	my ($server, $v, %arguments) = @_;
-	return export_sql(sprintf($from_fake, $v), changed_only => 'true', batch => 10, server => $server, retry_timeout => q{'20 s'}, %arguments);
+	my $template = delete $arguments{key_template} // 'k:#{id}';
+	return run_sql($template, sprintf($from_fake, $v), $template, batch => 10, server => $server, retry_timeout => q{'20 s'}, %arguments);
 }
 
 # The fake misbehaves in the second export only, which changes all rows; the third one goes there and back.
@@ -481,7 +492,8 @@ subtest 'PostgreSQL is killed' => sub {
 		wait_for('all processes are gone', sub { !grep { kill 0, $_ } $postmaster, @children });
 		$node->{_pid} = undef;
 		$node->start;
-		$session = session($node);
+		$definer->kill_client;
+		($session, $definer) = (session($node), session($node));
 		until_hung_up($redis);
 		cmp_ok($written, '<', $rows, "$kind: it was in its midst");
 		$session->query(export_as($kind, 'FROM crash ORDER BY id', batch => 200));
@@ -701,7 +713,7 @@ subtest 'books lie where their keys do' => sub {
 		{
 			push @wrong, $key unless $has{ slot_of($key) };
 			$keys{ slot_of($key) }++ if $key =~ /^[hr]:/;
-			$entries{ slot_of($key) } += $cluster->raw($master)->command('HLEN', $key) if $key =~ /^redis_export:\{\w{4}\}:keys:/;
+			$entries{ slot_of($key) } += $cluster->raw($master)->command('HLEN', $key) if $key =~ /^redis_export:\{\w{4}\}:keys:(?:hash|replace)\z/;
 		}
 		$sum += $_ for values %entries;
 		push @wrong, grep { ($entries{$_} // 0) != $keys{$_} } keys %keys;
@@ -719,12 +731,12 @@ subtest 'books that go before their keys' => sub {
 	for my $replace ('false', 'true')
 	{
 		my $v = 0;
-		my $sql = sub { return hash_sql("SELECT i AS id, $v AS v FROM generate_series(1, 12) AS i", "m:$tag#{id}", @cluster, exclude => q('{id}'), replace => $replace, changed_only => 'true', @_) };
+		my $sql = sub { return run_sql("m $replace", "SELECT i AS id, $v AS v FROM generate_series(1, 12) AS i", "m:$tag#{id}", type => q{'hash'}, @cluster, exclude => q('{id}'), replace => $replace, @_) };
 		$session->query($sql->());
 		$v = 1;
-		my $id = begin_job($node, $sql->(rate => 4));
+		my $id = $session->query($sql->(rate => 4, wait => 'false')) =~ s/\|.*//r;
 		wait_for('the first row is written', sub { $cluster->raw($from)->command('HGET', "m:${tag}1", 'v') });
-		my ($books) = grep { /^redis_export:\{/ } @{ $cluster->raw($from)->command('CLUSTER', 'GETKEYSINSLOT', $slot, 100) };
+		my ($books) = grep { /^redis_export:\{\w{4}\}:keys:m $replace\z/ } @{ $cluster->raw($from)->command('CLUSTER', 'GETKEYSINSLOT', $slot, 100) };
 		$cluster->begin_move($slot, $from, $to)->move_keys($slot, $from, $to, $books);
 		until_state($node, $id, 'retrying');
 		like(job($node, $id)->{last_error}, qr/Redis answered: .*(?:ASK|TRYAGAIN) /, 'the job waits');
@@ -837,8 +849,8 @@ subtest 'a slot on its way' => sub {
 	my ($second, $server) = keeping_fake($answer->(1));
 	append_to_file("$dir/ports", $first->port . ' ' . $second->port);
 	$session->query("ALTER SERVER @{[ $server =~ s/'//gr ]} OPTIONS (SET port '" . $first->port . "', ADD cluster 'true')");
-	my $sql = sub { return fake_sql($server, 1, key_template => "'k:$lower#{id}'", @_) };
-	my $id = begin_job($node, $sql->());
+	my $sql = sub { return fake_sql($server, 1, key_template => "k:$lower#{id}", @_) };
+	my $id = $session->query($sql->(wait => 'false')) =~ s/\|.*//r;
 	until_state($node, $id, 'retrying');
 	like(job($node, $id)->{last_error}, qr/Redis answered: ASK $slot /, 'the job waits, and says for what');
 	wait_for('it asks again', sub { (() = $first->commands('TYPE')) > 21 });
