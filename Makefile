@@ -12,6 +12,7 @@ OBJS = \
 	src/arguments.o \
 	src/ask.o \
 	src/block.o \
+	src/book_list.o \
 	src/books.o \
 	src/cluster.o \
 	src/command.o \
@@ -39,6 +40,7 @@ OBJS = \
 	src/ledger.o \
 	src/link.o \
 	src/mark.o \
+	src/nodes.o \
 	src/payload.o \
 	src/pipeline.o \
 	src/preview.o \

@@ -295,15 +295,8 @@ difference_arguments(RexpArguments *arguments, RexpJob *job)
 	job->prune = flag_of(arguments, "prune");
 	if (job->pipeline.changed_only)
 		rexp_refuse_partial(job, "changed_only");
-	if (!job->prune)
-		return;
-	prune_limit_argument(arguments, job);
-	if (strncmp(job->encoding.key_template, "#{", 2) == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("prune requires a key template that begins with a literal"),
-				 errdetail("Keys of others might match \"%s\".", job->encoding.key_template),
-				 errhint("Begin all keys with a prefix of their own, as in 'appointment:#{id}'.")));
+	if (job->prune)
+		prune_limit_argument(arguments, job);
 }
 
 static const Interval *
@@ -441,6 +434,11 @@ rexp_run_arguments(RexpArguments *arguments, RexpJob *job)
 				 errhint("Valid values are \"changed\", \"new\" and \"all\".")));
 	job->prune = flag_of(arguments, "prune");
 	prune_limit_argument(arguments, job);
+	if (job->prune && job->rows == REXP_ROWS_NEW)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("prune cannot be used with rows => 'new'"),
+				 errdetail("A run that does not read all rows cannot tell which keys have none.")));
 	job->wait_for_lease = second_of(arguments, "if_running", "fail", "wait");
 	flow_arguments(arguments, job);
 }

@@ -304,6 +304,19 @@ rexp_books_doubt(const RexpBooks *books, const char *key, size_t key_len, RexpBu
 	return end - key_len - start;
 }
 
+/*
+ * rexp_books_forget
+ *	  Append the command that takes a key out of the books.  Returns where the key is in it.
+ */
+size_t
+rexp_books_forget(const RexpBooks *books, const char *key, size_t key_len, RexpBuffer *out)
+{
+	size_t		start = out->len;
+
+	begin_command(books, 3, "HDEL", key, key_len, out);
+	return out->len - 2 - key_len - start;
+}
+
 /* Is this the type that the keys must have? */
 bool
 rexp_books_has_type(const RexpBooks *books, const char *type, size_t len)

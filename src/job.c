@@ -23,7 +23,6 @@
 #include "miscadmin.h"
 #include "payload.h"
 #include "pgstat.h"
-#include "prune.h"
 #include "server_options.h"
 #include "source.h"
 #include "storage/ipc.h"
@@ -526,7 +525,6 @@ rexp_job_check(const RexpJob *job)
 							 NULL);
 	desc = rexp_source_check(job->query, rexp_job_session(job));
 	(void) rexp_encoder_create(&job->encoding, desc);
-	rexp_prune_check(job, desc);
 	if (job->watermark_column != NULL)
 		rexp_watermark_check(job, desc);
 	return desc;

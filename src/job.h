@@ -19,7 +19,8 @@ typedef enum RexpRows
 {
 	REXP_ROWS_CHANGED,			/* reads all, writes what Redis lacks */
 	REXP_ROWS_NEW,				/* reads those above the mark, writes what Redis lacks */
-	REXP_ROWS_ALL				/* reads and writes all */
+	REXP_ROWS_ALL,				/* reads and writes all */
+	REXP_ROWS_NONE				/* reads none, as if there were none */
 } RexpRows;
 
 /* The arguments of an export, checked as far as one by one goes. */

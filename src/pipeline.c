@@ -578,6 +578,21 @@ correct_entries(RexpPipeline *p)
 	return settle_all(p);
 }
 
+/*
+ * rexp_pipeline_forget
+ *	  Have a key that is gone from Redis taken out of the books.  Returns as _row_end().
+ */
+bool
+rexp_pipeline_forget(RexpPipeline *p, const char *key, size_t key_len)
+{
+	RexpBuffer *out = begin_row(p);
+	RexpBlock	block = {.commands = 1, .key_len = key_len, .repeatable = true, .corrects = true};
+
+	block.key_start = out->len;
+	block.key_start += rexp_books_forget(p->traffic.options.books, key, key_len, out);
+	return send_row(p, &block, 0);
+}
+
 /* Rows have failed, so that nothing is deleted: note it, for who waits. */
 void
 rexp_pipeline_not_pruned(RexpPipeline *p)

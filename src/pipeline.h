@@ -48,6 +48,7 @@ extern bool rexp_pipeline_row_reject(RexpPipeline *pipeline,
 extern bool rexp_pipeline_row_skip(RexpPipeline *pipeline);
 extern bool rexp_pipeline_delete(RexpPipeline *pipeline, const char *key,
 								 size_t key_len);
+extern bool rexp_pipeline_forget(RexpPipeline *pipeline, const char *key, size_t key_len);
 extern void rexp_pipeline_not_pruned(RexpPipeline *pipeline);
 extern void rexp_pipeline_enter(RexpPipeline *pipeline, RexpState state);
 extern bool rexp_pipeline_finish(RexpPipeline *pipeline);

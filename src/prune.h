@@ -1,21 +1,25 @@
 /*-------------------------------------------------------------------------
  *
  * prune.h
- *	  Delete keys of Redis that no row has any more.
+ *	  Delete keys of Redis that an export has written and that no row has any more.
  *
  *-------------------------------------------------------------------------
  */
 #ifndef REDIS_EXPORT_PRUNE_H
 #define REDIS_EXPORT_PRUNE_H
 
-#include "access/tupdesc.h"
-#include "job.h"
+#include "key_set.h"
+#include "nodes.h"
+#include "pipeline.h"
 
 typedef struct RexpPrune RexpPrune;
 
-extern void rexp_prune_check(const RexpJob *job, TupleDesc desc);
-extern RexpPrune *rexp_prune_create(const RexpJob *job, TupleDesc desc);
-extern void rexp_prune_take(RexpPrune *prune, const char *key, size_t key_len);
-extern bool rexp_prune_run(RexpPrune *prune, RexpPipeline *pipeline);
+extern RexpPrune *rexp_prune_create(void);
+extern void rexp_prune_take(RexpPrune *prune, const char *key, size_t key_len,
+							bool erases);
+extern RexpKeySet *rexp_prune_find(RexpPrune *prune, RexpNodes *nodes, RexpBooks *books);
+extern bool rexp_prune_run(RexpPrune *prune, RexpPipeline *pipeline, RexpBooks *books,
+						   double limit);
+extern bool rexp_prune_sweep(RexpPipeline *pipeline, RexpBooks *books);
 
 #endif							/* REDIS_EXPORT_PRUNE_H */

@@ -13,8 +13,7 @@
  * Those that have been are remembered (key_filter.c) as long as that fits into
  * memory; from then on others go into the sort, and come last.
  *
- * A key that is gone meanwhile, or holds another type by then, is left out.  When a
- * connection breaks, the query fails: it reads only, and can be asked again.
+ * A key that is gone meanwhile, or holds another type by then, is left out.
  *
  * Keys in which exports keep books are nobody's business: they are left out, unless it
  * is them that the pattern asks for.  Nothing else here knows exports.
@@ -25,7 +24,6 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
-#include "cluster.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "funcapi.h"
@@ -33,10 +31,10 @@
 #include "key_set.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "nodes.h"
 #include "own_keys.h"
 #include "reply.h"
 #include "scan.h"
-#include "sentinel.h"
 #include "server_options.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -48,16 +46,6 @@
 
 /* Keys whose values are asked for at a time. */
 #define LOT 500
-
-/* One node: the connection, and what is on its way. */
-typedef struct ScanNode
-{
-	RexpLink   *link;
-	int			timeout;		/* milliseconds */
-	bool		is_replica;		/* when it was entered */
-	RexpBuffer	request;
-	size_t		sent;
-} ScanNode;
 
 /* Keys that are on their way to become rows. */
 typedef struct Lot
@@ -73,12 +61,10 @@ struct RexpScan
 	RexpScanOptions options;
 	MemoryContext context;		/* of all that lives as long as the scan */
 	MemoryContextCallback callback;
-	RexpCluster *cluster;		/* NULL: there is one node */
+	RexpNodes  *nodes;
 	bool		own_keys;		/* are they asked for? */
-	int			nnodes;
-	ScanNode	   *nodes;
 	RexpKeySet *keys;			/* or NULL as long as none are kept */
-	int			node;			/* whose keys are read */
+	int			node;			/* whose keys are read; -1: all are */
 	char		cursor[32];		/* of its next page, "0": there is none */
 	redisReply *page;			/* its last one, or NULL */
 	size_t		at;				/* the next key of the page */
@@ -95,10 +81,8 @@ struct RexpScan
 static void
 close_scan(void *arg)
 {
-	RexpScan	   *scan = arg;
+	RexpScan   *scan = arg;
 
-	for (int i = 0; i < scan->nnodes; i++)
-		rexp_link_close(scan->nodes[i].link);
 	if (scan->value != NULL)
 		freeReplyObject(scan->value);
 	if (scan->page != NULL)
@@ -106,336 +90,53 @@ close_scan(void *arg)
 }
 
 /*
- * Nodes
- */
-
-static void
-add_node(RexpScan *scan, const RexpLinkOptions *options)
-{
-	ScanNode	   *node = &scan->nodes[scan->nnodes];
-
-	node->link = rexp_link_create(options, true);
-	node->timeout = options->timeout;
-	node->sent = 0;
-	rexp_buffer_init(&node->request, 4096);
-	scan->nnodes++;
-}
-
-/* Raise an error, and say what it was for. */
-static void
-fail(const RexpScan *scan, RexpError *error)
-{
-	if (scan->options.failing != NULL)
-		rexp_error_prefix(error, "%s: ", scan->options.failing);
-	rexp_error_raise(error);
-}
-
-/* Connect, or raise an error. */
-static void
-open_node(const RexpScan *scan, ScanNode *node)
-{
-	RexpError	error;
-
-	if (rexp_connect(node->link, &error) != REXP_ANSWER_DONE)
-		fail(scan, &error);
-	node->is_replica = rexp_link_server_info(node->link)->is_replica;
-}
-
-/* Some slots belong to nobody, or to one whose address is not known: their keys cannot be read. */
-static void
-check_coverage(const RexpScan *scan)
-{
-	RexpError	error;
-	int			lacking = 0;
-
-	for (int slot = 0; slot < REXP_SLOTS; slot++)
-		lacking += scan->cluster->owner[slot] < 0;
-	if (lacking == 0)
-		return;
-	rexp_error_set(&error, ERRCODE_CANNOT_CONNECT_NOW,
-				   "no node of the Redis Cluster has %d of its %d slots", lacking,
-				   REXP_SLOTS);
-	rexp_error_hint(&error, "See CLUSTER NODES and CLUSTER SLOTS in Redis.");
-	fail(scan, &error);
-}
-
-/*
- * find_cluster
- *	  Is this a node of a cluster?  Then get the map.
- *
- * One node of several is no answer to what Redis holds: what may be one, and does not
- * tell where the others are, raises an error.
- */
-static bool
-find_cluster(RexpScan *scan, const RexpLinkOptions *options)
-{
-	const RexpServerInfo *info = rexp_link_server_info(scan->nodes[0].link);
-	bool		is_known = info->is_cluster || options->cluster == REXP_CLUSTER_ON;
-	RexpError	error;
-
-	if (options->cluster == REXP_CLUSTER_OFF && info->is_cluster)
-	{
-		rexp_error_set(&error, ERRCODE_FEATURE_NOT_SUPPORTED,
-					   "the keys of one node of a Redis Cluster are not all there are");
-		rexp_error_hint(&error, "Set the option \"cluster\" of the foreign server to true or auto.");
-		fail(scan, &error);
-	}
-	if (options->cluster == REXP_CLUSTER_OFF || (info->tells_cluster && !is_known))
-		return false;
-
-	scan->cluster = rexp_cluster_create();
-	if (rexp_cluster_refresh(scan->cluster, scan->nodes[0].link, options->connect_timeout,
-							 &error) == REXP_ANSWER_DONE)
-	{
-		check_coverage(scan);
-		return true;
-	}
-	scan->cluster = NULL;
-	if (!is_known && error.sqlstate == ERRCODE_FEATURE_NOT_SUPPORTED)
-		return false;
-	if (is_known)
-		rexp_error_prefix(&error, "could not ask for the nodes of the cluster: ");
-	else
-	{
-		rexp_error_prefix(&error, "could not find out whether Redis is a cluster: ");
-		rexp_error_hint(&error, "If it is none, set the option \"cluster\" of the foreign server to false; or grant the Redis user the command: ACL SETUSER ... +info, or +cluster|slots.");
-	}
-	fail(scan, &error);
-	return false;				/* keeps the compiler quiet */
-}
-
-/* Connect to the Redis of the options, or to all masters of the cluster. */
-static void
-open_nodes(RexpScan *scan)
-{
-	const RexpLinkOptions *options = scan->options.link_options != NULL ?
-		scan->options.link_options :
-		rexp_link_options(scan->options.server, GetUserId(), NULL);
-	RexpLinkOptions node;
-
-	scan->nodes = palloc0(sizeof(ScanNode));
-	add_node(scan, options);
-	open_node(scan, &scan->nodes[0]);
-	if (!find_cluster(scan, options))
-		return;
-
-	rexp_link_close(scan->nodes[0].link);
-	scan->nnodes = 0;
-	scan->nodes = palloc0(sizeof(ScanNode) * Max(scan->cluster->nnodes, 1));
-	node = *options;
-	for (int i = 0; i < scan->cluster->nnodes; i++)
-	{
-		node.lead_to = &scan->cluster->nodes[i].address;
-		add_node(scan, &node);
-		if (scan->cluster->nodes[i].slots > 0)
-			open_node(scan, &scan->nodes[i]);
-	}
-}
-
-/* The next reply of a node, after what is left to be sent; or an error is raised. */
-static redisReply *
-receive(const RexpScan *scan, ScanNode *node)
-{
-	RexpError	error;
-	redisReply *reply = rexp_link_converse(node->link, &node->request, &node->sent,
-										   node->timeout, &error);
-
-	if (reply == NULL)
-		fail(scan, &error);
-	return reply;
-}
-
-/* Raise an error: what has been read is a part of what there is, or may be. */
-static void
-fail_incomplete(const RexpScan *scan, const char *why)
-{
-	RexpError	error;
-
-	rexp_error_set(&error, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-				   "%s while the keys of Redis were read", why);
-	rexp_error_detail(&error, "Some of them may not have been seen.");
-	rexp_error_hint(&error, "Try again when that is over.");
-	fail(scan, &error);
-}
-
-/*
- * Does a node still have the slots whose keys were read there, and no others?  By its
- * own map: others may hear of a change later.  Each node may write an address in its own
- * way, but not the port.
- */
-static bool
-has_same_slots(const RexpScan *scan, int number)
-{
-	ScanNode   *node = &scan->nodes[number];
-	const RexpCluster *before = scan->cluster;
-	RexpCluster *now = rexp_cluster_create();
-	int			owner = -1;
-	bool		same = true;
-	RexpError	error;
-
-	if (rexp_cluster_refresh(now, node->link, node->timeout, &error) != REXP_ANSWER_DONE)
-		fail(scan, &error);
-	for (int slot = 0; slot < REXP_SLOTS && same; slot++)
-	{
-		if (before->owner[slot] != number)
-			continue;
-		if (owner < 0)
-			owner = now->owner[slot];
-		same = owner >= 0 && now->owner[slot] == owner;
-	}
-	same = same && owner >= 0 && now->nodes[owner].slots == before->nodes[number].slots &&
-		now->nodes[owner].address.port == before->nodes[number].address.port;
-	pfree(now->nodes);
-	pfree(now);
-	return same;
-}
-
-/*
- * Is a slot of this node on its way?  Its keys go one by one, and one may have gone from
- * a node that was still to be read to one that had been.  Who may not ask is not told.
- */
-static bool
-moves_slots(const RexpScan *scan, ScanNode *node)
-{
-	redisReply *reply;
-	bool		moves;
-
-	node->request.len = node->sent = 0;
-	rexp_resp_header(&node->request, '*', 2);
-	rexp_resp_word(&node->request, "CLUSTER");
-	rexp_resp_word(&node->request, "NODES");
-	reply = receive(scan, node);
-	moves = reply->type != REDIS_REPLY_ERROR && reply->str != NULL &&
-		strstr(reply->str, " [") != NULL;
-	freeReplyObject(reply);
-	node->request.len = node->sent = 0;
-	return moves;
-}
-
-/*
- * check_whole
- *	  All keys have been read: was it from those who had them, all the time?
- */
-static void
-check_whole(RexpScan *scan)
-{
-	for (int i = 0; i < scan->nnodes; i++)
-	{
-		ScanNode   *node = &scan->nodes[i];
-		RexpError	error;
-
-		if (!rexp_link_is_open(node->link))
-			continue;
-		if (!rexp_link_refresh_info(node->link, &error))
-			fail(scan, &error);
-		if (rexp_link_server_info(node->link)->is_replica && !node->is_replica)
-			fail_incomplete(scan, "another Redis took over as the master");
-		if (scan->cluster == NULL)
-			continue;
-		if (!has_same_slots(scan, i) || moves_slots(scan, node))
-			fail_incomplete(scan, "slots of the Redis Cluster moved");
-	}
-}
-
-/*
  * Keys
  */
 
+/* Ask for a page, for Redis to be at it meanwhile. */
 static void
-request_page(RexpScan *scan, ScanNode *node, const char *cursor)
+request_page(RexpScan *scan)
 {
+	RexpBuffer *request = rexp_nodes_request(scan->nodes, scan->node);
 	const char *type = scan->options.type;
 
-	node->request.len = node->sent = 0;
-	rexp_resp_header(&node->request, '*', type != NULL ? 8 : 6);
-	rexp_resp_word(&node->request, "SCAN");
-	rexp_resp_word(&node->request, cursor);
-	rexp_resp_word(&node->request, "MATCH");
-	rexp_resp_word(&node->request, scan->options.pattern);
-	rexp_resp_word(&node->request, "COUNT");
-	rexp_resp_word(&node->request, SCAN_COUNT);
+	rexp_resp_header(request, '*', type != NULL ? 8 : 6);
+	rexp_resp_word(request, "SCAN");
+	rexp_resp_word(request, scan->cursor);
+	rexp_resp_word(request, "MATCH");
+	rexp_resp_word(request, scan->options.pattern);
+	rexp_resp_word(request, "COUNT");
+	rexp_resp_word(request, SCAN_COUNT);
 	if (type != NULL)
 	{
-		rexp_resp_word(&node->request, "TYPE");
-		rexp_resp_word(&node->request, type);
+		rexp_resp_word(request, "TYPE");
+		rexp_resp_word(request, type);
 	}
+	rexp_nodes_push(scan->nodes);
 }
 
-/* Raise an error, since it is no answer to SCAN. */
+/* Begin with the keys of the next node that has any. */
 static void
-refuse_page(void)
+next_node(RexpScan *scan)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_PROTOCOL_VIOLATION),
-			 errmsg("Redis gave no answer to SCAN that can be read")));
+	scan->node = rexp_nodes_next(scan->nodes, scan->node);
+	strlcpy(scan->cursor, "0", sizeof(scan->cursor));
+	if (scan->node >= 0)
+		request_page(scan);
 }
 
-/* Raise an error for what is no answer to SCAN. */
+/* Wait for the page that was asked for, and ask for the next one. */
 static void
-check_page(const RexpScan *scan, const redisReply *reply)
-{
-	RexpError	error;
-
-	if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
-		reply->element[0]->type == REDIS_REPLY_STRING &&
-		reply->element[1]->type == REDIS_REPLY_ARRAY)
-		return;
-	if (reply->type != REDIS_REPLY_ERROR)
-		refuse_page();
-	(void) rexp_answer_to(reply->str, reply->len, &error);
-	fail(scan, &error);
-}
-
-/* Ask for the page after this one, for Redis to be at it meanwhile. */
-static void
-request_next(RexpScan *scan, ScanNode *node)
-{
-	RexpError	error;
-	ssize_t		n;
-
-	request_page(scan, node, scan->cursor);
-	n = rexp_link_send(node->link, node->request.data, node->request.len, &error);
-	if (n < 0)
-		fail(scan, &error);
-	node->sent = n;
-}
-
-/*
- * next_page
- *	  Wait for the next page of keys, of this node or of the next one that has any.
- *	  False if there are no more.
- */
-static bool
 next_page(RexpScan *scan)
 {
-	ScanNode   *node;
-
 	if (scan->page != NULL)
 		freeReplyObject(scan->page);
 	scan->page = NULL;
-	if (scan->node >= 0 && strcmp(scan->cursor, "0") == 0)
-		scan->nodes[scan->node].request.len = scan->nodes[scan->node].sent = 0;
-	if (scan->node < 0 || strcmp(scan->cursor, "0") == 0)
-	{
-		while (++scan->node < scan->nnodes &&
-			   !rexp_link_is_open(scan->nodes[scan->node].link))
-			continue;
-		if (scan->node >= scan->nnodes)
-		{
-			scan->node = scan->nnodes;
-			check_whole(scan);
-			return false;
-		}
-		request_page(scan, &scan->nodes[scan->node], "0");
-	}
-	node = &scan->nodes[scan->node];
-	scan->page = receive(scan, node);
+	scan->page = rexp_nodes_receive_page(scan->nodes, scan->node, "SCAN");
 	scan->at = 0;
-	check_page(scan, scan->page);
 	strlcpy(scan->cursor, scan->page->element[0]->str, sizeof(scan->cursor));
 	if (strcmp(scan->cursor, "0") != 0)
-		request_next(scan, node);
-	return true;
+		request_page(scan);
 }
 
 /* The next key as it comes; NULL if there are no more. */
@@ -449,12 +150,19 @@ next_of_pages(RexpScan *scan)
 		CHECK_FOR_INTERRUPTS();
 		while (scan->page == NULL || scan->at == scan->page->element[1]->elements)
 		{
-			if (scan->node == scan->nnodes || !next_page(scan))
+			if (scan->page != NULL && strcmp(scan->cursor, "0") == 0)
+			{
+				freeReplyObject(scan->page);
+				scan->page = NULL;
+				next_node(scan);
+				if (scan->node < 0)
+					rexp_nodes_check_whole(scan->nodes);
+			}
+			if (scan->node < 0)
 				return NULL;
+			next_page(scan);
 		}
 		key = scan->page->element[1]->element[scan->at++];
-		if (key->type != REDIS_REPLY_STRING)
-			refuse_page();
 	} while (!scan->own_keys && rexp_is_own_key(key->str, key->len));
 	return key;
 }
@@ -519,31 +227,16 @@ next_unordered(RexpScan *scan)
  */
 
 static void
-request_value(RexpScan *scan, ScanNode *node, const bytea *key)
+request_value(RexpScan *scan, int node, const bytea *key)
 {
+	RexpBuffer *request = rexp_nodes_request(scan->nodes, node);
 	bool		json = scan->options.kind == REXP_SCAN_JSON;
 
-	rexp_resp_header(&node->request, '*', json ? 3 : 2);
-	rexp_resp_word(&node->request, json ? "JSON.GET" : "HGETALL");
-	rexp_resp_bulk(&node->request, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
+	rexp_resp_header(request, '*', json ? 3 : 2);
+	rexp_resp_word(request, json ? "JSON.GET" : "HGETALL");
+	rexp_resp_bulk(request, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
 	if (json)
-		rexp_resp_word(&node->request, scan->options.path);
-}
-
-/* The number of the node that has a key; an error if there is none. */
-static int
-node_of(const RexpScan *scan, const bytea *key)
-{
-	int			node;
-
-	if (scan->cluster == NULL)
-		return 0;
-	node = scan->cluster->owner[rexp_key_slot(VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key))];
-	if (node < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_CANNOT_CONNECT_NOW),
-				 errmsg("no node of the Redis Cluster has the slots of some keys")));
-	return node;
+		rexp_resp_word(request, scan->options.path);
 }
 
 /* Fill a lot with the next keys, and ask for their values. */
@@ -559,40 +252,15 @@ fill_lot(RexpScan *scan, Lot *lot)
 			break;
 		lot->keys[lot->nkeys] = palloc(VARSIZE_ANY(key));
 		memcpy(lot->keys[lot->nkeys], key, VARSIZE_ANY(key));
-		lot->nodes[lot->nkeys] = (int16) node_of(scan, key);
+		lot->nodes[lot->nkeys] = (int16) rexp_nodes_of_key(scan->nodes, VARDATA_ANY(key),
+														   VARSIZE_ANY_EXHDR(key));
 		lot->nkeys++;
 	}
 	if (scan->options.kind == REXP_SCAN_KEYS)
 		return;
 	for (int i = 0; i < lot->nkeys; i++)
-		request_value(scan, &scan->nodes[lot->nodes[i]], lot->keys[i]);
-	for (int i = 0; i < scan->nnodes; i++)
-	{
-		ScanNode	   *node = &scan->nodes[i];
-		RexpError	error;
-		ssize_t		n;
-
-		if (node->sent == node->request.len)
-			continue;
-		n = rexp_link_send(node->link, node->request.data + node->sent,
-						   node->request.len - node->sent, &error);
-		if (n < 0)
-			fail(scan, &error);
-		node->sent += n;
-	}
-}
-
-/* The value of the next key of a lot, which is the caller's. */
-static redisReply *
-next_value(RexpScan *scan, Lot *lot)
-{
-	ScanNode	   *node = &scan->nodes[lot->nodes[lot->used]];
-	redisReply *reply = receive(scan, node);
-
-	/* nothing is left of the requests: begin anew */
-	if (node->sent == node->request.len)
-		node->request.len = node->sent = 0;
-	return reply;
+		request_value(scan, lot->nodes[i], lot->keys[i]);
+	rexp_nodes_push(scan->nodes);
 }
 
 /* The lot is through: the next one takes its place. */
@@ -774,7 +442,7 @@ rexp_scan_next(RexpScan *scan, const redisReply **value)
 		freeReplyObject(scan->value);
 	scan->value = NULL;
 	if (lot->nkeys > 0 && scan->options.kind != REXP_SCAN_KEYS)
-		scan->value = next_value(scan, lot);
+		scan->value = rexp_nodes_receive(scan->nodes, lot->nodes[lot->used]);
 	*value = scan->value;
 	MemoryContextSwitchTo(old);
 	return lot->nkeys > 0 ? lot->keys[lot->used++] : NULL;
@@ -798,7 +466,7 @@ rexp_scan_end(RexpScan *scan)
 RexpScan *
 rexp_scan_begin(const RexpScanOptions *options)
 {
-	RexpScan	   *scan = palloc0(sizeof(RexpScan));
+	RexpScan   *scan = palloc0(sizeof(RexpScan));
 
 	scan->options = *options;
 	scan->context = CurrentMemoryContext;
@@ -807,8 +475,10 @@ rexp_scan_begin(const RexpScanOptions *options)
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &scan->callback);
 
 	scan->own_keys = rexp_is_own_key(options->pattern, strlen(options->pattern));
-	open_nodes(scan);
+	scan->nodes = options->nodes != NULL ? options->nodes :
+		rexp_nodes_open(rexp_link_options(options->server, GetUserId(), NULL), NULL);
 	scan->node = -1;
+	next_node(scan);
 	if (options->any_order)
 	{
 		scan->filter = rexp_key_filter_create(scan->options.memory / 4 * 3);
@@ -836,7 +506,7 @@ read_value(const RexpScan *scan, const bytea *key, const redisReply *reply, Datu
 		/* another type by now is as good as gone */
 		(void) rexp_answer_to(reply->str, reply->len, &error);
 		if (error.sqlstate != ERRCODE_WRONG_OBJECT_TYPE)
-			fail(scan, &error);
+			rexp_nodes_fail(scan->nodes, &error);
 		return false;
 	}
 	return scan->options.kind == REXP_SCAN_JSON ?
@@ -882,7 +552,7 @@ rexp_scan(FunctionCallInfo fcinfo, const RexpScanOptions *options)
 {
 	ExprContext *context = ((ReturnSetInfo *) fcinfo->resultinfo)->econtext;
 	FuncCallContext *call;
-	RexpScan	   *scan;
+	RexpScan   *scan;
 	text	   *key;
 	Datum		value;
 

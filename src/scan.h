@@ -10,7 +10,7 @@
 
 #include "compat.h"
 #include "fmgr.h"
-#include "link.h"
+#include "nodes.h"
 
 typedef enum RexpScanKind
 {
@@ -23,13 +23,12 @@ typedef struct RexpScanOptions
 {
 	RexpScanKind kind;
 	const char *server;
-	const RexpLinkOptions *link_options;	/* of it, or NULL to look them up */
+	RexpNodes  *nodes;			/* of it, if it is connected already, or NULL */
 	const char *pattern;		/* as in SCAN MATCH, in UTF-8 */
 	const char *type;			/* as in SCAN TYPE, or NULL */
 	const char *path;			/* of documents, in UTF-8 */
 	int			memory;			/* for the keys, kB */
 	bool		any_order;		/* with REXP_SCAN_KEYS: as they come */
-	const char *failing;		/* errors of Redis begin with it, or NULL */
 	bool		skip_invalid;	/* leave out what is no text */
 } RexpScanOptions;
 

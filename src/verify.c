@@ -28,7 +28,6 @@
 #include "key_shape.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "prune.h"
 #include "reply.h"
 #include "scan.h"
 #include "server_options.h"

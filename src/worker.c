@@ -163,7 +163,8 @@ take_row(TupleTableSlot *slot, void *arg)
 	{
 		case REXP_ENCODED:
 			if (worker->prune != NULL)
-				rexp_prune_take(worker->prune, out->data + block.key_start, block.key_len);
+				rexp_prune_take(worker->prune, out->data + block.key_start, block.key_len,
+								block.erases);
 			return rexp_pipeline_row_end(worker->pipeline, &block);
 		case REXP_ENCODE_SKIPPED:
 			return rexp_pipeline_row_skip(worker->pipeline);
@@ -189,7 +190,7 @@ prepare_books(Worker *worker)
 	char	   *meaning;
 	uint32		stamp;
 
-	if (name == NULL && worker->job.pipeline.changed_only)
+	if (name == NULL && (worker->job.pipeline.changed_only || worker->job.prune))
 		name = encoding->key_template;
 	if (name == NULL)
 		return;
@@ -240,13 +241,6 @@ read_rows(Worker *worker)
 							   &worker->column);
 		rexp_pipeline_complete_with(worker->pipeline, rexp_column_complete, &worker->column);
 	}
-	if (worker->job.prune)
-	{
-		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
-
-		worker->prune = rexp_prune_create(&worker->job, rexp_source_columns(source));
-		MemoryContextSwitchTo(old);
-	}
 	if (worker->job.wait_index != NULL &&
 		!rexp_index_fits(worker->job.wait_index,
 						 rexp_pipeline_index_schema(worker->pipeline),
@@ -260,6 +254,16 @@ read_rows(Worker *worker)
 		raise_pipeline_error(worker);
 	rexp_watermark_seal(worker->watermark);
 	rexp_source_close(source);
+}
+
+/* Keys of the rows are to be learned, in the transaction of the query. */
+static void
+begin_prune(Worker *worker)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+	worker->prune = rexp_prune_create();
+	MemoryContextSwitchTo(old);
 }
 
 /* Redis has all rows: keys that none of them has are to go. */
@@ -279,10 +283,31 @@ prune(Worker *worker)
 	}
 	rexp_pipeline_enter(worker->pipeline, REXP_STATE_PRUNING);
 	old = MemoryContextSwitchTo(TopTransactionContext);
-	if (!rexp_prune_run(worker->prune, worker->pipeline) ||
+	if (!rexp_prune_run(worker->prune, worker->pipeline, worker->job.pipeline.books,
+						worker->job.prune_limit) ||
 		!rexp_pipeline_finish(worker->pipeline))
 		raise_pipeline_error(worker);
 	MemoryContextSwitchTo(old);
+}
+
+/*
+ * All rows were read, and Redis has them: the books shall have no keys that are gone by
+ * themselves.  Pruning has seen to that.
+ */
+static void
+sweep(Worker *worker)
+{
+	MemoryContext old;
+
+	if (worker->job.name == NULL || worker->job.prune ||
+		worker->job.rows == REXP_ROWS_NEW)
+		return;
+	StartTransactionCommand();
+	old = MemoryContextSwitchTo(TopTransactionContext);
+	if (!rexp_prune_sweep(worker->pipeline, worker->job.pipeline.books))
+		raise_pipeline_error(worker);
+	MemoryContextSwitchTo(old);
+	CommitTransactionCommand();
 }
 
 /* All that is done in the transaction of the query. */
@@ -302,10 +327,10 @@ run_query(Worker *worker)
 	if (!worker->job.wait && session->statement_timeout > 0)
 		enable_timeout_after(STATEMENT_TIMEOUT, session->statement_timeout);
 
-	/* prune runs it twice, the second time with another snapshot */
 	if (worker->job.prune)
-		XactIsoLevel = XACT_READ_COMMITTED;
-	read_rows(worker);
+		begin_prune(worker);
+	if (worker->job.rows != REXP_ROWS_NONE)
+		read_rows(worker);
 	if (worker->job.prune)
 		prune(worker);
 
@@ -337,8 +362,10 @@ run(Worker *worker)
 		(index != NULL && !rexp_pipeline_watch_index(worker->pipeline, index)))
 		raise_pipeline_error(worker);
 	run_query(worker);
-	if (!rexp_pipeline_finish(worker->pipeline) ||
-		!rexp_watermark_move(worker->watermark, worker->pipeline) ||
+	if (!rexp_pipeline_finish(worker->pipeline))
+		raise_pipeline_error(worker);
+	sweep(worker);
+	if (!rexp_watermark_move(worker->watermark, worker->pipeline) ||
 		(index != NULL && !rexp_pipeline_wait_index(worker->pipeline)))
 		raise_pipeline_error(worker);
 

@@ -66,7 +66,7 @@ sub run_with
 	die "ACL SETUSER @words: $answer" if $answer ne 'OK';
 	$redis->cli('FLUSHALL');
 	$redis->cli('FT.CREATE', 'idx:people', 'ON', 'JSON', 'PREFIX', 1, 'person:', 'SCHEMA', '$.name', 'AS', 'name', 'TEXT');
-	$redis->cli('JSON.SET', 'person:99', '$', '{}') if $name =~ /prune/;
+	$redis->cli('HSET', 'redis_export:{person:#{id}}:keys', 'person:99', '') if $name =~ /prune/;
 	$node->safe_psql('postgres', "SELECT $before") if $before;
 	my $said = '';
 	for my $sql (@$calls)
