@@ -35,7 +35,6 @@ OBJS = \
 	src/judge.o \
 	src/key_filter.o \
 	src/key_set.o \
-	src/key_shape.o \
 	src/lane.o \
 	src/ledger.o \
 	src/link.o \

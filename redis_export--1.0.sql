@@ -326,46 +326,51 @@ COMMENT ON FUNCTION redis_export_preview(text, text[], name, text, interval, nam
 'what redis_command_export would do with its first rows';
 
 CREATE FUNCTION redis_export_verify(
-	query text,
-	key_template text,
-	batch int DEFAULT 500,
-	server name DEFAULT 'redis',
-	value name DEFAULT NULL,
-	path text DEFAULT '$',
-	exclude text[] DEFAULT NULL,
-	merge boolean DEFAULT false,
-	replace boolean DEFAULT false,
-	ttl interval DEFAULT NULL,
-	ttl_column name DEFAULT NULL,
-	rate int DEFAULT NULL,
-	on_error text DEFAULT 'stop',
-	reject_limit bigint DEFAULT NULL,
-	retry_timeout interval DEFAULT '5 min',
-	wait_replicas int DEFAULT 0,
-	wait_index text DEFAULT NULL,
-	changed_only boolean DEFAULT false,
-	prune boolean DEFAULT false,
-	prune_limit float8 DEFAULT 0.1,
-	watermark_column name DEFAULT NULL,
-	mark text DEFAULT NULL,
-	overlap interval DEFAULT '5 min',
-	wait boolean DEFAULT true,
-	type text DEFAULT 'json',
+	name text,
 	examples int DEFAULT 10,
 	OUT expected bigint,
 	OUT missing bigint,
 	OUT different bigint,
 	OUT extra bigint,
+	OUT unknown bigint,
 	OUT unwritable bigint,
 	OUT missing_keys text[],
 	OUT different_keys text[],
 	OUT extra_keys text[],
+	OUT unknown_keys text[],
 	OUT unwritable_keys text[])
 RETURNS record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION redis_export_verify IS
+COMMENT ON FUNCTION redis_export_verify(text, int) IS
+'compare what Redis holds with what a run of an export would write';
+
+CREATE FUNCTION redis_export_verify(
+	query text,
+	key_template text,
+	server name DEFAULT 'redis',
+	type text DEFAULT 'json',
+	value name DEFAULT NULL,
+	exclude text[] DEFAULT NULL,
+	replace boolean DEFAULT false,
+	examples int DEFAULT 10,
+	OUT expected bigint,
+	OUT missing bigint,
+	OUT different bigint,
+	OUT extra bigint,
+	OUT unknown bigint,
+	OUT unwritable bigint,
+	OUT missing_keys text[],
+	OUT different_keys text[],
+	OUT extra_keys text[],
+	OUT unknown_keys text[],
+	OUT unwritable_keys text[])
+RETURNS record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_export_verify(text, text, name, text, name, text[], boolean, int) IS
 'compare what Redis holds with what an export of documents or hashes would write';
 
 CREATE FUNCTION redis_export_wait(job bigint, timeout interval DEFAULT NULL)
@@ -479,7 +484,8 @@ REVOKE ALL ON PROCEDURE redis_export_run FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_preview(text, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_preview(text, text, name, text, name, text, text[], boolean, boolean, interval, name, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_preview(text, text[], name, text, interval, name, int) FROM PUBLIC;
-REVOKE ALL ON FUNCTION redis_export_verify FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_verify(text, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_verify(text, text, name, text, name, text[], boolean, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_failures(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_wait(bigint, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_cancel(bigint) FROM PUBLIC;

@@ -124,9 +124,9 @@ class Bench:
 
     def verify(self):
         """Every document is as in the table, says redis_export_verify."""
-        found = lib.rows('-c', f"SELECT expected, missing, different, extra FROM redis_export_verify('{QUERY}', '{TEMPLATE}')")[0]
+        found = lib.rows('-c', f"SELECT expected, missing, different, unknown FROM redis_export_verify('{QUERY}', '{TEMPLATE}')")[0]
         if found != [str(self.docs), '0', '0', '0']:
-            raise BenchError('expected, missing, different and extra documents are ' + ', '.join(found))
+            raise BenchError('expected, missing, different and unknown documents are ' + ', '.join(found))
 
 
 # ---- a second export -----------------------------------------------------------------------------
@@ -521,7 +521,7 @@ class Verify:
         self.memory = options.work_mem or VERIFY_MEMORY
         exports.run(f'redis_json_export({self.ARGUMENTS}, batch => {options.batch})', options.keys, 120 + options.keys / 2000)
 
-    def run(self, title, missing, different, extra):
+    def run(self, title, missing, different, unknown):
         """The figures of one; it must find so many keys of each kind."""
         say(f'redis_export_verify, {title}')
         self.redis.settle()
@@ -536,7 +536,7 @@ class Verify:
             sampler.start()
             began = time.perf_counter()
             try:
-                found.extend(session.ask('SELECT expected, missing, different, extra '
+                found.extend(session.ask('SELECT expected, missing, different, unknown '
                                          f"FROM redis_export_verify({self.ARGUMENTS}, type => 'json')"))
                 seconds = time.perf_counter() - began
             finally:
@@ -546,9 +546,9 @@ class Verify:
         figures = lib.measured(self.redis, self.options.keys, verify)
         session.process.stdin.close()
         session.process.wait()
-        right = f'{self.options.keys}|{missing}|{different}|{extra}'
+        right = f'{self.options.keys}|{missing}|{different}|{unknown}'
         if found != [right]:
-            raise BenchError(f'{title}: {found[0]} are expected, missing, different and extra; {right} was right')
+            raise BenchError(f'{title}: {found[0]} are expected, missing, different and unknown; {right} was right')
         return {'what': title, **figures, 'start_mb': (sampler.private_start or 0) / MB, 'peak_mb': sampler.private_peak / MB}
 
     def spoil(self):
@@ -567,7 +567,7 @@ def verification(options):
     verify = Verify(options, redis, lib.Exports(redis))
     runs = [verify.run('all as it should be', 0, 0, 0)]
     verify.spoil()
-    runs.append(verify.run(f'{SPOILED} keys missing, different and extra', SPOILED, SPOILED, SPOILED))
+    runs.append(verify.run(f'{SPOILED} keys missing, different and unknown', SPOILED, SPOILED, SPOILED))
     report = {'bench': 'changed --verify', 'keys': options.keys, 'work_mem': verify.memory, 'machine': lib.environment(redis),
               'runs': runs, 'disturbed_loads': lib.disturbed(runs)}
     print_machine(f'{options.keys:,} small documents, work_mem {verify.memory}', report)

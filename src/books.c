@@ -304,6 +304,13 @@ rexp_books_doubt(const RexpBooks *books, const char *key, size_t key_len, RexpBu
 	return end - key_len - start;
 }
 
+/* Append the command that asks whether a key is in the books. */
+void
+rexp_books_ask(const RexpBooks *books, const char *key, size_t key_len, RexpBuffer *out)
+{
+	begin_command(books, 3, "HEXISTS", key, key_len, out);
+}
+
 /*
  * rexp_books_forget
  *	  Append the command that takes a key out of the books.  Returns where the key is in it.

@@ -39,6 +39,8 @@ extern void rexp_books_check(const RexpBooks *books, const char *key, size_t key
 							 RexpBuffer *out);
 extern size_t rexp_books_doubt(const RexpBooks *books, const char *key, size_t key_len,
 							   RexpBuffer *out);
+extern void rexp_books_ask(const RexpBooks *books, const char *key, size_t key_len,
+						   RexpBuffer *out);
 extern size_t rexp_books_forget(const RexpBooks *books, const char *key, size_t key_len,
 								RexpBuffer *out);
 extern bool rexp_books_has_type(const RexpBooks *books, const char *type, size_t len);

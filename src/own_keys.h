@@ -11,6 +11,9 @@
 /* Books (books.c) and marks (mark.c). */
 #define REXP_OWN_PREFIX "redis_export:"
 
+/* The set of the names of exports that have books there. */
+#define REXP_REGISTRY REXP_OWN_PREFIX "exports"
+
 static inline bool
 rexp_is_own_key(const char *key, size_t len)
 {

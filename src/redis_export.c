@@ -189,21 +189,18 @@ redis_export_preview(PG_FUNCTION_ARGS)
 }
 
 /*
- * redis_export_verify(query text, key_template text, ..., type text, examples int)
- *	  returns (expected, missing, different, extra, and keys of these)
+ * redis_export_verify(name text, examples int),
+ * redis_export_verify(query text, key_template text, ..., examples int)
+ *	  returns (expected, missing, different, extra, ..., and keys of these)
  */
 Datum
 redis_export_verify(PG_FUNCTION_ARGS)
 {
 	RexpArguments arguments;
 	RexpJob		job;
-	RexpExportKind kind;
 	int			examples;
 
-	rexp_arguments_init(&arguments, fcinfo);
-	kind = rexp_preview_kind(&arguments);
-	rexp_export_arguments(&arguments, kind, &job);
-	rexp_refuse_partial(&job, "redis_export_verify");
+	find_export(fcinfo, &arguments, &job);
 	examples = (int) rexp_integer_argument(&arguments, "examples", 0, 100000);
 	PG_RETURN_DATUM(rexp_verify(&job, examples, fcinfo));
 }

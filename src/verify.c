@@ -1,12 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * verify.c
- *	  Does Redis hold what an export would write?
+ *	  Does Redis hold what an export would write, and what else does it hold?
  *
- * Both sides come in the order of their keys, and are compared as they come: the
- * rows of the query, encoded as an export does it and sorted, and what Redis holds
- * (scan.c).  Of each value there is a digest (digest.c), so that memory and disk hold
- * no more of documents than their doubles; the sorts take work_mem and spill to disk.
+ * Three lists come in the order of their keys, and are gone through side by side:
+ *
+ *	   the rows of the query, encoded as an export does it
+ *	   the keys that the books of the export have	(book_list.c; if it has a name)
+ *	   the keys of Redis that begin as those of the export do		(scan.c)
+ *
+ * and for each key, lot by lot, Redis is asked what is still to be known of it: its value,
+ * whether it is there, or whether it is in the books of any export.  Of each value of a
+ * row there is a digest (digest.c), so that memory and disk hold no more of documents than
+ * their doubles; the sorts take work_mem and spill to disk.
  *
  * The query runs in the caller's own session, fenced in as in a worker, and in a
  * subtransaction that is then rolled back.
@@ -16,6 +22,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "book_list.h"
 #include "catalog/pg_operator_d.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
@@ -25,9 +32,9 @@
 #include "fence.h"
 #include "funcapi.h"
 #include "key_set.h"
-#include "key_shape.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "own_keys.h"
 #include "reply.h"
 #include "scan.h"
 #include "server_options.h"
@@ -37,6 +44,7 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/tuplesort.h"
+#include "value.h"
 #include "verify.h"
 
 /* Columns of the sort of the query's rows. */
@@ -46,8 +54,11 @@
 #define ROW_FIELDS 4			/* hashes of the names of fields */
 #define ROW_COLUMNS 4
 
-/* Sorts at a time, which share work_mem: the rows, and the keys of Redis. */
-#define SORTS 2
+/* Sorts at a time, which share work_mem: one for each list. */
+#define SORTS 3
+
+/* Keys that Redis is asked about at a time. */
+#define LOT 500
 
 /* What is found, by kind. */
 typedef enum Finding
@@ -55,15 +66,40 @@ typedef enum Finding
 	MISSING,
 	DIFFERENT,
 	EXTRA,
+	UNKNOWN,
 	UNWRITABLE,
 	FINDINGS
 } Finding;
+
+/* What Redis is asked about a key. */
+typedef enum Question
+{
+	WHAT_VALUE,					/* does it have that of the row? */
+	IS_THERE,					/* though no row has it */
+	WHOSE						/* in whose books is it? */
+} Question;
+
+typedef struct Asked
+{
+	Question	question;
+	bytea	   *key;
+	int			node;			/* of Redis, which is asked */
+	bytea	   *digest;			/* of the row's value; NULL: there must be none */
+	bytea	   *fields;			/* of a hash */
+} Asked;
+
+typedef struct Lot
+{
+	MemoryContext context;
+	int			count;
+	Asked		items[LOT];
+} Lot;
 
 typedef struct Verify
 {
 	const RexpJob *job;
 	RexpEncoder *encoder;
-	RexpKeyShape *shape;
+	const char *key_begin;		/* of all keys of the export */
 	RexpBuffer	out;
 	int64		row;
 
@@ -73,6 +109,15 @@ typedef struct Verify
 	TupleTableSlot *next;		/* one row ahead: the first of another key ... */
 	TupleTableSlot *current;	/* ... than this, the last row of its key */
 	bool		next_is_there;
+
+	RexpNodes  *nodes;
+	RexpBooks  *own;			/* books of the export, or NULL: it has no name */
+	List	   *others;			/* of RexpBooks: those of all others */
+	bytea	   *row_key;		/* of the row in "current", or NULL: no more rows */
+	RexpKeySet *entries;		/* of the own books, or NULL */
+	const bytea *entry;			/* of these, the next one, or NULL */
+	RexpScan   *scan;
+	const bytea *found;			/* by that, the next key, or NULL */
 
 	MemoryContext row_context;
 	MemoryContext scratch;		/* of all else that it takes */
@@ -303,16 +348,11 @@ fetch_next(Verify *verify)
 static void
 read_rows(Verify *verify)
 {
-	RexpSource *source;
-	MemoryContext old;
-
-	source = rexp_source_open(verify->job->query);
+	RexpSource *source = rexp_source_open(verify->job->query);
 	verify->encoder = rexp_encoder_create(&verify->job->encoding,
 										  rexp_source_columns(source));
-	old = MemoryContextSwitchTo(verify->scratch);
-	verify->shape = rexp_key_shape_create(verify->job->encoding.key_template,
-										  rexp_source_columns(source));
-	MemoryContextSwitchTo(old);
+	verify->key_begin = MemoryContextStrdup(verify->scratch,
+											rexp_encoder_gives(verify->encoder)->key_begin);
 	rexp_source_run(source, take_row, verify);
 	rexp_source_close(source);
 	tuplesort_performsort(verify->sort);
@@ -418,23 +458,20 @@ same_fields(const bytea *expected, const bytea *fields, const redisReply *reply,
 	return rexp_digest_equal(&digest, &sum);
 }
 
-/* Is the value of Redis that of the row in verify->current? */
+/* Is the value of Redis that of the row? */
 static bool
-same_value(Verify *verify, const redisReply *reply)
+same_value(const Verify *verify, const Asked *item, const redisReply *reply)
 {
-	const bytea *expected = slot_bytea(verify->current, ROW_DIGEST);
-
-	if (expected == NULL)
+	if (item->digest == NULL)
 		return false;
 	if (verify->job->encoding.kind == REXP_EXPORT_HASH)
-		return same_fields(expected, slot_bytea(verify->current, ROW_FIELDS), reply,
-						   verify->job->encoding.replace);
-	return rexp_digest_json_equal(expected, rexp_digest_json(reply->str, reply->len));
+		return same_fields(item->digest, item->fields, reply, verify->job->encoding.replace);
+	return rexp_digest_json_equal(item->digest, rexp_digest_json(reply->str, reply->len));
 }
 
-/* Is there a value at all?  A key may be gone since it was found. */
+/* Is there a value, of the export's type? */
 static bool
-has_value(const redisReply *reply)
+has_value(const Verify *verify, redisReply *reply)
 {
 	RexpError	error;
 
@@ -442,70 +479,352 @@ has_value(const redisReply *reply)
 	{
 		(void) rexp_answer_to(reply->str, reply->len, &error);
 		if (error.sqlstate != ERRCODE_WRONG_OBJECT_TYPE)
-			rexp_error_raise(&error);
+			rexp_nodes_fail_reply(verify->nodes, reply, "the value of a key");
 		return false;
 	}
 	return reply->type == REDIS_REPLY_STRING ||
 		(reply->type == REDIS_REPLY_ARRAY && reply->elements > 0);
 }
 
-/* Compare one key of Redis with the row that is due; advance past it if it is. */
+/* Append the commands that ask about a key. */
 static void
-compare_one(Verify *verify, const bytea *key, const redisReply *reply, bytea **expected)
+ask(Verify *verify, const Asked *item)
 {
-	int			order;
+	RexpBuffer *request = rexp_nodes_request(verify->nodes, item->node);
+	const char *key = VARDATA_ANY(item->key);
+	size_t		key_len = VARSIZE_ANY_EXHDR(item->key);
+	bool		json = verify->job->encoding.kind == REXP_EXPORT_JSON;
+	ListCell   *cell;
 
-	if (!has_value(reply))
-		return;
-	while (*expected != NULL && (order = rexp_key_compare(*expected, key)) <= 0)
+	switch (item->question)
 	{
-		if (order == 0)
-		{
-			if (is_writable(verify) && !same_value(verify, reply))
-				note(verify, DIFFERENT, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
-			*expected = next_expected(verify);
-			return;
-		}
-		if (is_due(verify))
-			note(verify, MISSING, VARDATA_ANY(*expected), VARSIZE_ANY_EXHDR(*expected));
-		*expected = next_expected(verify);
+		case WHAT_VALUE:
+			rexp_resp_header(request, '*', json ? 3 : 2);
+			rexp_resp_word(request, json ? "JSON.GET" : "HGETALL");
+			rexp_resp_bulk(request, key, key_len);
+			if (json)
+				rexp_resp_word(request, ".");
+			break;
+		case IS_THERE:
+			rexp_resp_header(request, '*', 2);
+			rexp_resp_word(request, "EXISTS");
+			rexp_resp_bulk(request, key, key_len);
+			break;
+		case WHOSE:
+			if (verify->own != NULL)
+				rexp_books_ask(verify->own, key, key_len, request);
+			foreach(cell, verify->others)
+				rexp_books_ask(lfirst(cell), key, key_len, request);
+			break;
 	}
-	if (rexp_key_shape_fits(verify->shape, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key)))
-		note(verify, EXTRA, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key));
 }
 
-/* Go through both sides. */
+/* A number that a node answers. */
+static int64
+receive_number(Verify *verify, int node, const char *command)
+{
+	redisReply *reply = rexp_nodes_receive(verify->nodes, node);
+	int64		number = reply->integer;
+
+	if (reply->type != REDIS_REPLY_INTEGER)
+		rexp_nodes_fail_reply(verify->nodes, reply, command);
+	freeReplyObject(reply);
+	return number;
+}
+
+/*
+ * The value of a row's key: none, another, or the same.  A key that must not be there, and is
+ * not, is right.
+ */
+static void
+judge_value(Verify *verify, const Asked *item)
+{
+	redisReply *volatile reply = rexp_nodes_receive(verify->nodes, item->node);
+	Finding		finding = FINDINGS;
+
+	if (!has_value(verify, reply))
+		finding = item->digest != NULL ? MISSING : FINDINGS;
+	else
+	{
+		/* what is compared is the client's memory, and may be interrupted */
+		PG_TRY();
+		{
+			if (!same_value(verify, item, reply))
+				finding = DIFFERENT;
+		}
+		PG_CATCH();
+		{
+			freeReplyObject(reply);
+			PG_RE_THROW();
+		}
+		PG_END_TRY();
+	}
+	freeReplyObject(reply);
+	if (finding != FINDINGS)
+		note(verify, finding, VARDATA_ANY(item->key), VARSIZE_ANY_EXHDR(item->key));
+}
+
+/*
+ * A key that no row has and that is not in the books as they were read: it may have come into
+ * them since.
+ */
+static void
+judge_owner(Verify *verify, const Asked *item)
+{
+	bool		own = verify->own != NULL &&
+		receive_number(verify, item->node, "HEXISTS") > 0;
+	bool		of_others = false;
+
+	for (int i = 0; i < list_length(verify->others); i++)
+		of_others |= receive_number(verify, item->node, "HEXISTS") > 0;
+	if (own || !of_others)
+		note(verify, own ? EXTRA : UNKNOWN, VARDATA_ANY(item->key),
+			 VARSIZE_ANY_EXHDR(item->key));
+}
+
+/* Receive the answers about a lot. */
+static void
+judge(Verify *verify, Lot *lot)
+{
+	MemoryContext old = MemoryContextSwitchTo(lot->context);
+
+	for (int i = 0; i < lot->count; i++)
+	{
+		const Asked *item = &lot->items[i];
+
+		CHECK_FOR_INTERRUPTS();
+		switch (item->question)
+		{
+			case WHAT_VALUE:
+				judge_value(verify, item);
+				break;
+			case IS_THERE:
+				if (receive_number(verify, item->node, "EXISTS") > 0)
+					note(verify, EXTRA, VARDATA_ANY(item->key),
+						 VARSIZE_ANY_EXHDR(item->key));
+				break;
+			case WHOSE:
+				judge_owner(verify, item);
+				break;
+		}
+	}
+	lot->count = 0;
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(lot->context);
+}
+
+/*
+ * All three lists
+ */
+
+static void
+next_entry(Verify *verify)
+{
+	verify->entry = verify->entries != NULL ? rexp_key_set_next(verify->entries) : NULL;
+}
+
+static void
+next_found(Verify *verify)
+{
+	const redisReply *none;
+
+	do
+		verify->found = rexp_scan_next(verify->scan, &none);
+	while (verify->found != NULL &&
+		   rexp_is_own_key(VARDATA_ANY(verify->found), VARSIZE_ANY_EXHDR(verify->found)));
+}
+
+static bytea *
+copy_bytea(const bytea *bytes)
+{
+	bytea	   *copy = NULL;
+
+	if (bytes != NULL)
+	{
+		copy = palloc(VARSIZE_ANY(bytes));
+		memcpy(copy, bytes, VARSIZE_ANY(bytes));
+	}
+	return copy;
+}
+
+/* The first key of the lists, or NULL. */
+static const bytea *
+first_key(const Verify *verify)
+{
+	const bytea *keys[] = {verify->row_key, verify->entry, verify->found};
+	const bytea *first = NULL;
+
+	for (size_t i = 0; i < lengthof(keys); i++)
+	{
+		if (keys[i] != NULL && (first == NULL || rexp_key_compare(keys[i], first) < 0))
+			first = keys[i];
+	}
+	return first;
+}
+
+static bool
+is_at(const bytea *head, const bytea *key)
+{
+	return head != NULL && rexp_key_compare(head, key) == 0;
+}
+
+/* Go past the next key of the lists, and tell what is to be asked about it.  False at the end. */
+static bool
+next_item(Verify *verify, Asked *item, bool *ask)
+{
+	const bytea *key = first_key(verify);
+	bool		in_rows;
+	bool		in_entries;
+
+	if (key == NULL)
+		return false;
+	item->key = copy_bytea(key);
+	in_rows = is_at(verify->row_key, item->key);
+	in_entries = is_at(verify->entry, item->key);
+	*ask = true;
+	if (in_rows)
+	{
+		/* of a row that cannot be written it is not known what Redis is to hold */
+		*ask = is_writable(verify);
+		item->question = WHAT_VALUE;
+		item->digest = copy_bytea(slot_bytea(verify->current, ROW_DIGEST));
+		item->fields = copy_bytea(slot_bytea(verify->current, ROW_FIELDS));
+		verify->row_key = next_expected(verify);
+	}
+	else
+		item->question = in_entries ? IS_THERE : WHOSE;
+	if (in_entries)
+		next_entry(verify);
+	if (is_at(verify->found, item->key))
+		next_found(verify);
+	item->node = rexp_nodes_of_key(verify->nodes, VARDATA_ANY(item->key),
+								   VARSIZE_ANY_EXHDR(item->key));
+	return true;
+}
+
+/* Fill a lot with the next keys, and ask about them. */
+static void
+fill_lot(Verify *verify, Lot *lot)
+{
+	MemoryContext old = MemoryContextSwitchTo(lot->context);
+	bool		asks;
+
+	while (lot->count < LOT && next_item(verify, &lot->items[lot->count], &asks))
+	{
+		if (asks)
+			ask(verify, &lot->items[lot->count++]);
+	}
+	rexp_nodes_push(verify->nodes);
+	MemoryContextSwitchTo(old);
+}
+
+static Lot *
+make_lot(void)
+{
+	Lot		   *lot = palloc0(sizeof(Lot));
+
+	lot->context = AllocSetContextCreate(CurrentMemoryContext, "redis_export lot",
+										 ALLOCSET_DEFAULT_SIZES);
+	return lot;
+}
+
+/* The pattern that all keys with this beginning match. */
+static char *
+pattern_of(const char *begin)
+{
+	StringInfoData pattern;
+
+	initStringInfo(&pattern);
+	for (; *begin != '\0'; begin++)
+	{
+		if (strchr("*?[]\\^", *begin) != NULL)
+			appendStringInfoChar(&pattern, '\\');
+		appendStringInfoChar(&pattern, *begin);
+	}
+	appendStringInfoChar(&pattern, '*');
+	return pattern.data;
+}
+
+/* The books of an export, to be read. */
+static RexpBooks *
+books_of(const Verify *verify, const char *name)
+{
+	RexpBooks  *books = rexp_books_create(name, "", rexp_encoding_type(&verify->job->encoding),
+										  false);
+
+	if (rexp_nodes_are_cluster(verify->nodes))
+		rexp_books_spread(books);
+	return books;
+}
+
+/* Learn whose books there are. */
+static void
+find_books(Verify *verify)
+{
+	const char *registry = REXP_REGISTRY;
+	const char *name = verify->job->name;
+	int			node = rexp_nodes_of_key(verify->nodes, registry, strlen(registry));
+	RexpBuffer *request = rexp_nodes_request(verify->nodes, node);
+	redisReply *reply;
+
+	if (name != NULL)
+	{
+		name = rexp_literal_utf8(name, strlen(name));
+		verify->own = books_of(verify, name);
+	}
+	rexp_resp_header(request, '*', 2);
+	rexp_resp_word(request, "SMEMBERS");
+	rexp_resp_word(request, registry);
+	reply = rexp_nodes_receive(verify->nodes, node);
+	if (reply->type != REDIS_REPLY_ARRAY)
+		rexp_nodes_fail_reply(verify->nodes, reply, "SMEMBERS");
+	for (size_t i = 0; i < reply->elements; i++)
+	{
+		const redisReply *member = reply->element[i];
+
+		if (member->type == REDIS_REPLY_STRING && (name == NULL || strcmp(member->str, name) != 0))
+			verify->others = lappend(verify->others,
+									 books_of(verify, pstrdup(member->str)));
+	}
+	freeReplyObject(reply);
+}
+
+/* Go through all lists: while one lot is judged, Redis is asked about the next. */
 static void
 compare(Verify *verify)
 {
 	RexpScanOptions options = {
-		.kind = verify->job->encoding.kind == REXP_EXPORT_HASH ?
-		REXP_SCAN_HASH : REXP_SCAN_JSON,
-		.server = verify->job->server,
-		.pattern = rexp_key_shape_pattern(verify->shape),
-		.type = rexp_encoding_type(&verify->job->encoding),
-		.path = ".",
+		.kind = REXP_SCAN_KEYS,
+		.pattern = pattern_of(verify->key_begin),
 		.memory = work_mem / SORTS
 	};
-	RexpScan   *scan = rexp_scan_begin(&options);
-	bytea	   *expected = next_expected(verify);
-	const bytea *key;
-	const redisReply *reply;
+	Lot		   *lot = make_lot();
+	Lot		   *next = make_lot();
 
-	while ((key = rexp_scan_next(scan, &reply)) != NULL)
+	verify->nodes = rexp_nodes_open(rexp_link_options(verify->job->server, GetUserId(), NULL), NULL);
+	options.nodes = verify->nodes;
+	find_books(verify);
+	if (verify->own != NULL)
+		verify->entries = rexp_book_list_read(rexp_book_list_create(verify->nodes, verify->own),
+											  work_mem / SORTS);
+	verify->scan = rexp_scan_begin(&options);
+	verify->row_key = next_expected(verify);
+	next_entry(verify);
+	next_found(verify);
+	fill_lot(verify, lot);
+	while (lot->count > 0)
 	{
-		MemoryContext old = MemoryContextSwitchTo(verify->row_context);
+		Lot		   *judged = lot;
 
-		compare_one(verify, key, reply, &expected);
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(verify->row_context);
+		fill_lot(verify, next);
+		judge(verify, lot);
+		lot = next;
+		next = judged;
 	}
-	for (; expected != NULL; expected = next_expected(verify))
-	{
-		if (is_due(verify))
-			note(verify, MISSING, VARDATA_ANY(expected), VARSIZE_ANY_EXHDR(expected));
-	}
-	rexp_scan_end(scan);
+	rexp_scan_end(verify->scan);
+	if (verify->entries != NULL)
+		rexp_key_set_end(verify->entries);
+	rexp_nodes_close(verify->nodes);
 }
 
 /* Do it all, in a context whose reset lets go of all. */
@@ -539,8 +858,8 @@ keys_array(List *keys)
 
 /*
  * rexp_verify
- *	  Compare, and return one row: keys expected, missing, different, extra and
- *	  unwritable, and examples of the four.
+ *	  Compare, and return one row: keys expected, missing, different, extra, unknown and
+ *	  unwritable, and examples of all but the first.
  *
  * What is an error of the export before it starts is one here.
  */
@@ -579,6 +898,8 @@ rexp_verify(const RexpJob *job, int examples, FunctionCallInfo fcinfo)
 		values[1 + i] = Int64GetDatum(verify->counts[i]);
 		values[1 + FINDINGS + i] = keys_array(verify->keys[i]);
 	}
+	if (job->name == NULL)
+		nulls[1 + EXTRA] = nulls[1 + FINDINGS + EXTRA] = true;
 	MemoryContextDelete(scratch);
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }

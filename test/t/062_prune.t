@@ -665,6 +665,26 @@ subtest 'all masters of a cluster' => sub {
 	is(entries(), 400, 'and their entries');
 	ended(begin_prune(rows_from_to(1, 401), 'd:#{id}', rows => "'changed'", @cluster), 'done', rows_unchanged => 400, rows_written => 1, rows_pruned => 0);
 	is(cluster_ids('d:'), '1-401', 'so that a row that comes back is written');
+
+	# what is known of the keys there
+	run_sql(rows_from_to(3, 401), 'd:#{id}', @cluster);
+	my @others = map { "d:x$_" } 1 .. 20;
+	for my $key (@others)
+	{
+		my $master = $cluster->owner(slot_of($key));
+		$cluster->raw($master)->command('SET', $key, 1);
+	}
+	is($node->safe_psql('postgres', q{SELECT expected, missing, different, extra, unknown, extra_keys FROM redis_export_verify('d', 2)}), '399|0|0|2|20|{d:1,d:2}', 'redis_export_verify');
+
+	# without prune what has gone by itself goes out of the books
+	my $gone = 0;
+	for my $id (1, 2, 5)
+	{
+		$gone += $cluster->raw($cluster->owner(slot_of("d:$id")))->command('DEL', "d:$id");
+	}
+	is($gone, 3, 'keys go');
+	my $row = ended(begin_job($node, run_sql(rows_from_to(3, 401), 'd:#{id}', @cluster)), 'done', rows_written => 1, rows_unchanged => 398, rows_pruned => 0);
+	is(entries(), 399, 'a run without prune takes their entries out of the books');
 	$cluster->flush;
 };
 

@@ -293,7 +293,7 @@ sub readings
 	return (
 		redis_scan => [ "SELECT count(*) FROM redis_scan('$name', 'k:*')", 300 ],
 		redis_hash_scan => [ "SELECT count(*) FROM redis_hash_scan('$name', 'k:*')", 300 ],
-		redis_export_verify => [ "SELECT (v.expected, v.missing, v.different, v.extra) FROM redis_export_verify('SELECT i AS id, i AS v FROM generate_series(1, 300) AS i', 'k:#{id}', server => '$name', type => 'hash') AS v", '(300,0,0,0)' ],
+		redis_export_verify => [ "SELECT (v.expected, v.missing, v.different, v.unknown) FROM redis_export_verify('SELECT i AS id, i AS v FROM generate_series(1, 300) AS i', 'k:#{id}', server => '$name', type => 'hash') AS v", '(300,0,0,0)' ],
 		redis_export_marks => [ "SELECT count(*) FROM redis_export_marks('$name')", 0 ],
 	);
 }

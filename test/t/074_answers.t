@@ -260,9 +260,8 @@ subtest 'commands that this Redis does not have' => sub {
 	for my $case (
 		[ 'MULTI', 'changed_only, and for hashes by replace', $hash->(replace => 'true') ],
 		[ 'HGET', 'changed_only', $hash->(changed_only => 'true') ],
-		[ 'SCAN', 'prune, redis_export_verify, redis_export_marks', $hash->(prune => 'true') ],
-		[ 'SCAN', 'prune, redis_export_verify, redis_export_marks', q{SELECT * FROM redis_export_verify('SELECT 1 AS id, 2 AS n', 'h:#{id}', type => 'hash', server => 'poor')} ],
-		[ 'SCAN', 'prune, redis_export_verify, redis_export_marks', q{SELECT * FROM redis_scan('poor')} ],
+		[ 'SCAN', 'redis_export_verify, redis_export_marks', q{SELECT * FROM redis_export_verify('SELECT 1 AS id, 2 AS n', 'h:#{id}', type => 'hash', server => 'poor')} ],
+		[ 'SCAN', 'redis_export_verify, redis_export_marks', q{SELECT * FROM redis_scan('poor')} ],
 		[ 'WAIT', 'wait_replicas', $hash->(wait_replicas => 1) ],
 		[ 'PEXPIRE', 'ttl and ttl_column', $hash->(ttl => q{'1 h'}) ],
 		[ 'HMGET', 'watermark_column', $hash->(watermark_column => q{'at'}, mark => q{'m'}, overlap => q{'1 s'}) ])
@@ -279,13 +278,16 @@ subtest 'commands that this Redis does not have' => sub {
 		my ($fake, $client, $name, @more) = @_;
 		return "-ERR unknown command '$name', with args beginning with: 'secret'" if $name =~ /^(?:JSON\.MERGE|UNLINK)$/;
 		return "-ERR unknown type name '$more[-1]'" if $name eq 'SCAN' && $more[-1] =~ /JSON/;
-		return "*2\r\n\$1\r\n0\r\n*1\r\n\$4\r\nh:77" if $name eq 'SCAN';
+		return "-ERR unknown command 'HSCAN', with args beginning with:" if $name eq 'HSCAN' && $more[0] =~ /x:/;
+		return "*2\r\n\$1\r\n0\r\n*2\r\n\$4\r\nh:77\r\n\$0\r\n" if $name eq 'HSCAN';
 		return $name eq 'JSON.SET' ? '+OK' : ':1';
 	});
 	like(sql_error($node, rows(3, server => $server, merge => 'true')), qr/unknown command 'JSON\.MERGE'.*HINT:  JSON\.MERGE came with RedisJSON 2\.6, and valkey-json has none: .* Export without merge\./s, 'JSON.MERGE is not the whole of JSON');
 	like(sql_error($node, "SELECT job FROM redis_hash_export('SELECT 1 AS id, 2 AS n', 'h:#{id}', server => $server, prune => true, prune_limit => 1)"),
 		qr/unknown command 'UNLINK'.*HINT:  It is needed by prune/s, 'UNLINK');
-	like(sql_error($node, rows(3, server => $server, prune => 'true')), qr/unknown type name 'ReJSON-RL'.*HINT:  This Redis has no JSON/s, 'a type that it does not know');
+	like(sql_error($node, "SELECT job FROM redis_hash_export('SELECT 1 AS id, 2 AS n', 'x:#{id}', server => $server, prune => true, prune_limit => 1)"),
+		qr/could not read the books of the export: .*unknown command 'HSCAN'.*HINT:  It is needed by prune/s, 'HSCAN');
+	like(sql_error($node, "SELECT * FROM redis_json_scan($server)"), qr/unknown type name 'ReJSON-RL'.*HINT:  This Redis has no JSON/s, 'a type that it does not know');
 
 	($fake, $server) = fake(sub { return $_[0]{said}++ ? '+OK' : '-BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.' });
 	my (undef, $err) = $session->send(rows(3, server => $server))->wait;

@@ -198,9 +198,16 @@ subtest 'marks, patterns and prune' => sub {
 
 		$redis->cli('JSON.SET', "$word-m:2", '$', '1');
 		is($node->safe_psql($name, qq{SELECT string_agg(key, ' ' ORDER BY key) FROM redis_scan('redis', '$word-m:*') key}), "$word-m:1 $word-m:2", 'a pattern');
-		is($node->safe_psql($name, qq{SELECT extra_keys FROM redis_export_verify('SELECT 1 AS id, ''$word''::text AS "$word"', '$word-m:#{id}', value => '*')}), "{$word-m:2}", 'verify');
-		is($node->safe_psql($name, $export->('prune => true, prune_limit => 1')), 'done', 'prune');
+		is($node->safe_psql($name, qq{SELECT unknown_keys FROM redis_export_verify('SELECT 1 AS id, ''$word''::text AS "$word"', '$word-m:#{id}', value => '*')}), "{$word-m:2}", 'verify');
+
+		# the same by name: a key that is in the books, and has no row
+		$node->safe_psql($name, qq{SELECT redis_export_define('$word', 'SELECT 1 AS id, ''$word''::text AS "$word"', '$word-m:#{id}', value => '*')});
+		$redis->cli('HSET', "redis_export:{$word}:keys", "$word-m:2", '');
+		is($node->safe_psql($name, qq{SELECT expected, missing, unknown, extra_keys FROM redis_export_verify('$word')}), "1|0|0|{$word-m:2}", 'verify by name');
+		like($node->safe_psql($name, qq{CALL redis_export_run('$word', prune => true, prune_limit => 1)}), qr/\|done\|1\|1\|0\|0\|1\|$/, 'prune');
 		is(redis_keys_count($redis, "$word-m:*"), 1, 'has done its work');
+		is($redis->cli('HKEYS', "redis_export:{$word}:keys"), "$word-m:1", 'in the books, too');
+		$node->safe_psql($name, 'DELETE FROM redis_export_definition');
 	}
 };
 

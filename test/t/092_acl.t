@@ -17,7 +17,8 @@ my $node = new_node($redis, conf => "redis_export.notice_interval = 0\n");
 add_server($node, $redis, name => 'app');
 $node->safe_psql('postgres', q{
 	CREATE USER MAPPING FOR CURRENT_USER SERVER app OPTIONS (username 'app', password 'secret');
-	CREATE TABLE people AS SELECT i AS id, 'Ada ' || i AS name, now() + interval '1 day' AS at FROM generate_series(1, 3) AS i});
+	CREATE TABLE people AS SELECT i AS id, 'Ada ' || i AS name, now() + interval '1 day' AS at FROM generate_series(1, 3) AS i;
+	SELECT redis_export_define('people', 'SELECT id, name, at FROM people', 'person:#{name}', server => 'app')});
 
 sub json_export    { my (@more) = @_; return call('redis_json_export', q{'person:#{id}'}, @more) }
 sub hash_export    { my (@more) = @_; return call('redis_hash_export', q{'person:#{id}'}, @more) }
@@ -46,6 +47,8 @@ my @cases = (
 	[ 'with `mark` also', [ json_export(q{watermark_column => 'at', mark => 'new'}) ], '`redis_json_export`' ],
 	[ '`redis_export_verify`, documents', [ q{SELECT missing FROM redis_export_verify('SELECT id, name, at FROM people', 'person:#{id}', server => 'app')} ], undef, $documents ],
 	[ '`redis_export_verify`, hashes', [ q{SELECT missing FROM redis_export_verify('SELECT id, name, at FROM people', 'person:#{id}', type => 'hash', server => 'app')} ], undef, $hashes ],
+	[ '… by name also', [ q{SELECT missing FROM redis_export_verify('people')} ], '`redis_export_verify`, documents',
+		q{redis_command('redis', 'HSET', 'redis_export:{people}:keys', 'person:7', ''), redis_command('redis', 'SET', 'person:8', '1')} ],
 	[ '`redis_export_marks`', [ q{SELECT mark FROM redis_export_marks('app')} ], undef, $documents ],
 	[ '`redis_export_reset_mark`', [ q{SELECT redis_export_reset_mark('app', 'm', '2026-01-01')}, q{SELECT redis_export_reset_mark('app', 'm')} ], undef, $documents ],
 	[ '`redis_scan`', [ q{SELECT redis_scan('app', 'person:*', 'ReJSON-RL')} ], undef, $documents ],
