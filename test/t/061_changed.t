@@ -10,6 +10,7 @@ use RedisExport::Test;
 use RedisExport::Cluster;
 use RedisExport::Fake;
 use RedisExport::Jobs;
+use RedisExport::Named;
 use RedisExport::Proxy;
 use RedisExport::Raw;
 
@@ -39,26 +40,14 @@ my %kinds = (
 		replace => 'true',
 	});
 
-# A statement that runs an export of this name, which is defined so now: what else is its definition's, and what the run's, is told apart.
-# (The id of the definition stays, and so does what Redis holds for it.)
-my ($definer, %defined);
-sub run_sql
-{
-	my ($name, $query, $template, %arguments) = @_;
-	my %definition = map { exists $arguments{$_} ? ($_ => delete $arguments{$_}) : () } qw(server type value exclude replace ttl wait_index);
-	$definer //= session($node);
-	$definer->query("SELECT redis_export_define('$name', \$query\$$query\$query\$, '$template'" . join('', map { ", $_ => $definition{$_}" } sort keys %definition) . ')') if !$defined{$name}++;
-	$definer->query("UPDATE redis_export_definition SET query = \$query\$$query\$query\$, " . join(', ', map { "$_->[0] = " . ($definition{ $_->[0] } // $_->[1]) } [ server => q{'redis'} ], [ ttl => 'NULL' ], [ wait_index => 'NULL' ]) . " WHERE name = '$name'");
-	return "CALL redis_export_run('$name'" . join('', map { ", $_ => $arguments{$_}" } sort keys %arguments) . ')';
-}
-
-# The same of rows of a kind, as $from says where they come from.
+# The statement that exports rows of a kind so, as $from says where they come from. Exports are defined in a session of its own.
+my $definer = session($node);
 sub export_as
 {
 	my ($kind, $from, %arguments) = @_;
 	my $way = $kinds{$kind};
 	%arguments = (type => $kind eq 'json' ? q{'json'} : q{'hash'}, map({ exists $way->{$_} ? ($_ => $way->{$_}) : () } qw(exclude replace)), %arguments);
-	return run_sql($kind, "$way->{query} $from", $way->{key}, %arguments);
+	return run_sql($definer, $kind, "$way->{query} $from", $way->{key}, %arguments);
 }
 
 # "missing|different" by redis_export_verify.
@@ -230,6 +219,7 @@ sub keeping_fake
 			my $entry = $store->{$key}{ $rest[0] };
 			return defined $entry ? '$' . length($entry) . "\r\n$entry" : '$-1';
 		}
+		return ':' . keys(%{ $store->{$key} // {} }) if $name eq 'HLEN';
 		return ':1' if $name eq 'HSET' && do { $store->{$key}{ $rest[0] } = $rest[1]; 1 };
 		return '+OK' if $name eq 'JSON.SET' && do { $store->{$key} = $rest[1]; 1 };
 		return ':' . (delete $store->{$key} ? 1 : 0) if $name eq 'DEL';
@@ -325,7 +315,7 @@ sub fake_sql
 {
 	my ($server, $v, %arguments) = @_;
 	my $template = delete $arguments{key_template} // 'k:#{id}';
-	return run_sql($template, sprintf($from_fake, $v), $template, batch => 10, server => $server, retry_timeout => q{'20 s'}, %arguments);
+	return run_sql($definer, $template, sprintf($from_fake, $v), $template, batch => 10, server => $server, retry_timeout => q{'20 s'}, %arguments);
 }
 
 # The fake misbehaves in the second export only, which changes all rows; the third one goes there and back.
@@ -731,7 +721,7 @@ subtest 'books that go before their keys' => sub {
 	for my $replace ('false', 'true')
 	{
 		my $v = 0;
-		my $sql = sub { return run_sql("m $replace", "SELECT i AS id, $v AS v FROM generate_series(1, 12) AS i", "m:$tag#{id}", type => q{'hash'}, @cluster, exclude => q('{id}'), replace => $replace, @_) };
+		my $sql = sub { return run_sql($definer, "m $replace", "SELECT i AS id, $v AS v FROM generate_series(1, 12) AS i", "m:$tag#{id}", type => q{'hash'}, @cluster, exclude => q('{id}'), replace => $replace, @_) };
 		$session->query($sql->());
 		$v = 1;
 		my $id = $session->query($sql->(rate => 4, wait => 'false')) =~ s/\|.*//r;

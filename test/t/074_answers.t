@@ -6,6 +6,7 @@ use RedisExport::Test;
 use RedisExport::Cluster;
 use RedisExport::Fake;
 use RedisExport::Jobs qw(next_job until_written);
+use RedisExport::Named;
 use RedisExport::Rows;
 
 my $redis = RedisExport::Redis->new;
@@ -142,10 +143,11 @@ subtest 'expiries, checks and questions' => sub {
 			return '-MOD not now' if $name eq $asked && !$fake->{said}++;
 			return '+OK' if $name eq 'MULTI';
 			return '+none' if $name eq 'TYPE';
+			return ':50' if $name eq 'HLEN';
 			return "*2\r\n:1\r\n+OK" if $name eq 'EXEC';
 			return $name eq 'HGET' ? '$-1' : '+QUEUED';
 		});
-		$session->send(rows(50, server => $server, changed_only => 'true', on_error => q{'ignore'}))->wait;
+		$session->send(run_sql($node, "asked $asked", q{SELECT i AS id, 'value' AS v FROM generate_series(1, 50) AS i}, 'k:#{id}', value => q{'*'}, server => $server, on_error => q{'ignore'}))->wait;
 		job_ended($node, 'done', rows_written => 50, rows_failed => 0);
 		ok(scalar(grep { $_->{reply} =~ /not now/ } $fake->commands($asked)), "$asked was refused once");
 	}
@@ -258,8 +260,8 @@ subtest 'commands that this Redis does not have' => sub {
 	add_server($node, $poor, name => 'poor');
 	my $hash = sub { my %arguments = @_; return q{SELECT job FROM redis_hash_export('SELECT 1 AS id, now() AS at, NULL::interval AS valid', 'h:#{id}', server => 'poor'} . join('', map { ", $_ => $arguments{$_}" } sort keys %arguments) . ')' };
 	for my $case (
-		[ 'MULTI', 'changed_only, and for hashes by replace', $hash->(replace => 'true') ],
-		[ 'HGET', 'changed_only', $hash->(changed_only => 'true') ],
+		[ 'MULTI', 'redis_export_run, and for hashes by replace', $hash->(replace => 'true') ],
+		[ 'HGET', 'redis_export_run', run_sql($node, 'poor', 'SELECT 1 AS id, 2 AS n', 'h:#{id}', type => q{'hash'}, server => q{'poor'}) ],
 		[ 'SCAN', 'redis_export_verify, redis_export_marks', q{SELECT * FROM redis_export_verify('SELECT 1 AS id, 2 AS n', 'h:#{id}', type => 'hash', server => 'poor')} ],
 		[ 'SCAN', 'redis_export_verify, redis_export_marks', q{SELECT * FROM redis_scan('poor')} ],
 		[ 'WAIT', 'wait_replicas', $hash->(wait_replicas => 1) ],

@@ -13,6 +13,7 @@ use Exporter 'import';
 use POSIX ();
 use RedisExport::Cluster;
 use RedisExport::Jobs;
+use RedisExport::Named;
 use RedisExport::Sentinel qw(redis_group sentinel_server told_master);
 use RedisExport::Test;
 
@@ -123,11 +124,11 @@ sub scenario
 	};
 
 	subtest 'only what has changed' => sub {
-		my %arguments = (server => "'$at'", changed_only => 'true');
-		value(hash_sql('SELECT id, name FROM people', 'c:#{id}', %arguments)) for 1, 2;
+		my $run = sub { my ($query) = @_; return value(run_sql($node, 'changed', $query, 'c:#{id}', type => q{'hash'}, server => "'$at'")) };
+		$run->('SELECT id, name FROM people') for 1, 2;
 		is(job($node)->{rows_unchanged}, 1000, 'nothing');
 		$redis->cli('DEL', 'c:9');
-		value(hash_sql(q{SELECT id, CASE WHEN id = 5 THEN 'Eve' ELSE name END AS name FROM people}, 'c:#{id}', %arguments));
+		$run->(q{SELECT id, CASE WHEN id = 5 THEN 'Eve' ELSE name END AS name FROM people});
 		is(join(' ', @{ job($node) }{qw(rows_written rows_unchanged)}), '2 998', 'two rows');
 		is($redis->cli('HGET', 'c:5', 'name'), 'Eve', 'one of them');
 		ledger_ok($node);
@@ -156,13 +157,13 @@ sub scenario
 	};
 
 	subtest 'JSON' => sub {
-		my $export = export_sql('SELECT id, name FROM people', key_template => q{'j:#{id}'}, server => "'$at'", value => q{'*'}, changed_only => 'true');
+		my $export = run_sql($node, 'documents', 'SELECT id, name FROM people', 'j:#{id}', server => "'$at'", value => q{'*'});
 		if (!$modules{rejson})
 		{
 			like(sql_error($node, $export, verbose => 1), qr/^ERROR:  42883: .*HINT:  This Redis has no JSON\. Load the module RedisJSON or valkey-json/s, 'is told to be missing');
 			return;
 		}
-		like(value($export), qr/\|done$/, 'an export');
+		like(value($export), qr/^\d+\|done\|/, 'an export');
 		is($redis->cli('JSON.GET', 'j:7'), '{"id":7,"name":"Ada 7"}', 'a document');
 		value($export);
 		is(job($node)->{rows_unchanged}, 1000, 'nothing has changed');
@@ -261,7 +262,7 @@ sub scenario
 		plan skip_all => 'the cluster of these tests needs 7.0 or later' if $is_old;
 		my $cluster = RedisExport::Cluster->new(program => $server->{program}, replicas => 1);
 		my $in = foreign($cluster, timeout => 2);
-		like(value(hash_sql('SELECT id, name FROM people', 'h:#{id}', server => "'$in'", changed_only => 'true', prune => 'true')), qr/\|done$/, 'an export');
+		like(value(run_sql($node, 'cluster', 'SELECT id, name FROM people', 'h:#{id}', type => q{'hash'}, server => "'$in'", prune => 'true')), qr/^\d+\|done\|/, 'an export');
 		is(value("SELECT count(*) FROM redis_scan('$in', 'h:*')"), 1000, 'all keys are scanned');
 		is(value("SELECT expected, missing, different FROM redis_export_verify('SELECT id, name FROM people', 'h:#{id}', server => '$in', type => 'hash')"), '1000|0|0', 'verify');
 
