@@ -290,24 +290,54 @@ prune(Worker *worker)
 	MemoryContextSwitchTo(old);
 }
 
+/* Does somebody, or recovery on a replica, wait for us to be gone? */
+static bool
+is_sent_away(int sqlstate)
+{
+	return sqlstate == ERRCODE_QUERY_CANCELED ||
+		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK;
+}
+
 /*
  * All rows were read, and Redis has them: the books shall have no keys that are gone by
- * themselves.  Pruning has seen to that.
+ * themselves.  Pruning has seen to that.  If the books cannot be read, since slots move,
+ * say, a later run will: what was to be exported is.
  */
 static void
 sweep(Worker *worker)
 {
-	MemoryContext old;
+	MemoryContext old = CurrentMemoryContext;
 
 	if (worker->job.name == NULL || worker->job.prune ||
 		worker->job.rows == REXP_ROWS_NEW)
 		return;
-	StartTransactionCommand();
-	old = MemoryContextSwitchTo(TopTransactionContext);
-	if (!rexp_prune_sweep(worker->pipeline, worker->job.pipeline.books))
-		raise_pipeline_error(worker);
+	PG_TRY();
+	{
+		StartTransactionCommand();
+		MemoryContextSwitchTo(TopTransactionContext);
+		if (!rexp_prune_sweep(worker->pipeline, worker->job.pipeline.books))
+			raise_pipeline_error(worker);
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(TopMemoryContext);
+		edata = CopyErrorData();
+		if (is_sent_away(edata->sqlerrcode) || rexp_pipeline_error(worker->pipeline) != NULL)
+			PG_RE_THROW();
+		FlushErrorState();
+		AbortCurrentTransaction();
+		ereport(LOG,
+				(errcode(edata->sqlerrcode),
+				 errmsg("keys that are gone stay in the books of export \"%s\": %s",
+						worker->job.name, edata->message),
+				 errhidestmt(true)));
+		FreeErrorData(edata);
+	}
+	PG_END_TRY();
 	MemoryContextSwitchTo(old);
-	CommitTransactionCommand();
 }
 
 /* All that is done in the transaction of the query. */
@@ -387,14 +417,6 @@ drain(Worker *worker, int milliseconds)
 		FlushErrorState();
 	}
 	PG_END_TRY();
-}
-
-/* Does somebody, or recovery on a replica, wait for us to be gone? */
-static bool
-is_sent_away(int sqlstate)
-{
-	return sqlstate == ERRCODE_QUERY_CANCELED ||
-		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK;
 }
 
 /*

@@ -285,9 +285,9 @@ subtest 'commands that this Redis does not have' => sub {
 		return $name eq 'JSON.SET' ? '+OK' : ':1';
 	});
 	like(sql_error($node, rows(3, server => $server, merge => 'true')), qr/unknown command 'JSON\.MERGE'.*HINT:  JSON\.MERGE came with RedisJSON 2\.6, and valkey-json has none: .* Export without merge\./s, 'JSON.MERGE is not the whole of JSON');
-	like(sql_error($node, "SELECT job FROM redis_hash_export('SELECT 1 AS id, 2 AS n', 'h:#{id}', server => $server, prune => true, prune_limit => 1)"),
+	like(sql_error($node, run_sql($node, 'few', 'SELECT 1 AS id, 2 AS n', 'h:#{id}', type => q{'hash'}, server => $server, rows => q{'all'}, prune => 'true', prune_limit => 1)),
 		qr/unknown command 'UNLINK'.*HINT:  It is needed by prune/s, 'UNLINK');
-	like(sql_error($node, "SELECT job FROM redis_hash_export('SELECT 1 AS id, 2 AS n', 'x:#{id}', server => $server, prune => true, prune_limit => 1)"),
+	like(sql_error($node, run_sql($node, 'x:', 'SELECT 1 AS id, 2 AS n', 'x:#{id}', type => q{'hash'}, server => $server, rows => q{'all'}, prune => 'true', prune_limit => 1)),
 		qr/could not read the books of the export: .*unknown command 'HSCAN'.*HINT:  It is needed by prune/s, 'HSCAN');
 	like(sql_error($node, "SELECT * FROM redis_json_scan($server)"), qr/unknown type name 'ReJSON-RL'.*HINT:  This Redis has no JSON/s, 'a type that it does not know');
 
