@@ -270,7 +270,8 @@ COMMENT ON PROCEDURE redis_export_run IS
 
 CREATE FUNCTION redis_export_preview(
 	name text,
-	rows int DEFAULT 5)
+	rows int DEFAULT 5,
+	prune boolean DEFAULT false)
 RETURNS TABLE (
 	row_number bigint,
 	action text,
@@ -279,7 +280,7 @@ RETURNS TABLE (
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION redis_export_preview(text, int) IS
+COMMENT ON FUNCTION redis_export_preview(text, int, boolean) IS
 'what a run of an export would do with its first rows';
 
 CREATE FUNCTION redis_export_preview(
@@ -481,7 +482,7 @@ REVOKE ALL ON FUNCTION redis_hash_export FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_command_export FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_define FROM PUBLIC;
 REVOKE ALL ON PROCEDURE redis_export_run FROM PUBLIC;
-REVOKE ALL ON FUNCTION redis_export_preview(text, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_preview(text, int, boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_preview(text, text, name, text, name, text, text[], boolean, boolean, interval, name, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_preview(text, text[], name, text, interval, name, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_verify(text, int) FROM PUBLIC;

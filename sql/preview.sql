@@ -15,6 +15,33 @@ SELECT count(*) FROM redis_export_preview('SELECT 1 AS id WHERE false', 'x:#{id}
 -- of one that is defined
 SELECT redis_export_define('people', 'SELECT * FROM person ORDER BY id', 'person:#{id}', type => 'hash', exclude => '{id}', ttl => '1 hour');
 SELECT * FROM redis_export_preview('people', 2);
+-- Redis has some of its rows, and keys of rows that are gone
+UPDATE redis_export_definition SET query = 'SELECT * FROM person WHERE id IS NOT NULL ORDER BY id' WHERE name = 'people';
+INSERT INTO person VALUES (4, 'four', NULL), (6, 'six', NULL), (7, 'seven', NULL), (8, 'eight', NULL);
+CALL redis_export_run('people') \gset
+SELECT redis_command('redis', 'DEL', 'person:1', 'person:7'), redis_command('redis', 'HSET', 'redis_export:{people}', 'unclean:00000000', '');
+UPDATE person SET name = 'three' WHERE id = 3;
+DELETE FROM person WHERE id IN (4, 7, 8);
+SELECT * FROM redis_export_preview('people');
+SELECT * FROM redis_export_preview('people', 1, prune => true);
+SELECT * FROM redis_export_preview('people', prune => true);
+-- of a run that did not end clean nothing counts as there
+SELECT redis_command('redis', 'EVAL', $$local stamp = struct.unpack('<I4', redis.call('HGET', KEYS[1], 'person:2'), 9)
+	return redis.call('HSET', KEYS[2], 'unclean:' .. string.format('%08x', stamp), '')$$, '2', 'redis_export:{people}:keys', 'redis_export:{people}');
+SELECT row_number, action FROM redis_export_preview('people', 2);
+SELECT redis_command('redis', 'DEL', 'redis_export:{people}');
+-- rows that fail keep a run from pruning
+UPDATE redis_export_definition SET query = 'SELECT * FROM person ORDER BY id' WHERE name = 'people';
+SELECT row_number, action FROM redis_export_preview('people', 2, prune => true);
+-- documents, and rows that delete their keys
+SELECT redis_export_define('papers', $q$SELECT i AS id, json_build_object('n', i) AS doc FROM generate_series(1, 3) AS i$q$, 'paper:#{id}', value => 'doc');
+CALL redis_export_run('papers') \gset
+UPDATE redis_export_definition SET query = $q$SELECT i AS id, json_build_object('n', CASE WHEN i = 2 THEN 0 ELSE i END) AS doc FROM generate_series(1, 3) AS i$q$ WHERE name = 'papers';
+SELECT * FROM redis_export_preview('papers');
+SELECT redis_export_define('gone', $q$SELECT * FROM (VALUES (1, 'a'), (2, NULL)) AS _ (id, name)$q$, 'gone:#{id}', type => 'hash', exclude => '{id}', replace => true);
+CALL redis_export_run('gone') \gset
+SELECT * FROM redis_export_preview('gone', prune => true);
+SELECT redis_command('redis', 'FLUSHALL');
 SELECT error_of($x$SELECT * FROM redis_export_preview('nobody')$x$);
 SELECT error_of($x$SELECT * FROM redis_export_preview(NULL)$x$);
 DELETE FROM redis_export_definition;

@@ -101,8 +101,8 @@ string_of(const RexpArguments *arguments, const char *name)
 }
 
 /* A boolean; false if the function does not have it. */
-static bool
-flag_of(const RexpArguments *arguments, const char *name)
+bool
+rexp_flag_argument(const RexpArguments *arguments, const char *name)
 {
 	return find(arguments, name) >= 0 && DatumGetBool(value_of(arguments, name));
 }
@@ -248,12 +248,12 @@ encoding_arguments(RexpArguments *arguments, RexpExportKind kind,
 	encoding->key_template = string_of(arguments, "key_template");
 	encoding->exclude = list_of(arguments, "exclude");
 	if (kind == REXP_EXPORT_HASH)
-		encoding->replace = flag_of(arguments, "replace");
+		encoding->replace = rexp_flag_argument(arguments, "replace");
 	else
 	{
 		encoding->value = string_or_null(arguments, "value");
 		encoding->path = find(arguments, "path") < 0 ? "$" : string_of(arguments, "path");
-		encoding->merge = flag_of(arguments, "merge");
+		encoding->merge = rexp_flag_argument(arguments, "merge");
 	}
 }
 
@@ -290,9 +290,9 @@ prune_limit_argument(const RexpArguments *arguments, RexpJob *job)
 static void
 difference_arguments(RexpArguments *arguments, RexpJob *job)
 {
-	job->pipeline.changed_only = flag_of(arguments, "changed_only");
+	job->pipeline.changed_only = rexp_flag_argument(arguments, "changed_only");
 	job->pipeline.keys_apart |= job->pipeline.changed_only;
-	job->prune = flag_of(arguments, "prune");
+	job->prune = rexp_flag_argument(arguments, "prune");
 	if (job->pipeline.changed_only)
 		rexp_refuse_partial(job, "changed_only");
 	if (job->prune)
@@ -359,7 +359,7 @@ flow_arguments(RexpArguments *arguments, RexpJob *job)
 	job->pipeline.wait_replicas =
 		(int) rexp_integer_argument(arguments, "wait_replicas", 0, MAX_REPLICAS);
 	(void) value_of(arguments, "wait");
-	job->wait = flag_of(arguments, "wait");
+	job->wait = rexp_flag_argument(arguments, "wait");
 }
 
 /*
@@ -432,7 +432,7 @@ rexp_run_arguments(RexpArguments *arguments, RexpJob *job)
 				 errmsg("invalid value for argument \"%s\" of the %s: \"%s\"", "rows",
 						arguments->whose, rows),
 				 errhint("Valid values are \"changed\", \"new\" and \"all\".")));
-	job->prune = flag_of(arguments, "prune");
+	job->prune = rexp_flag_argument(arguments, "prune");
 	prune_limit_argument(arguments, job);
 	if (job->prune && job->rows == REXP_ROWS_NEW)
 		ereport(ERROR,
@@ -481,12 +481,12 @@ rexp_preview_kind(RexpArguments *arguments)
 		return REXP_EXPORT_COMMAND;
 	kind = second_of(arguments, "type", "json", "hash") ?
 		REXP_EXPORT_HASH : REXP_EXPORT_JSON;
-	if (kind == REXP_EXPORT_JSON && flag_of(arguments, "replace"))
+	if (kind == REXP_EXPORT_JSON && rexp_flag_argument(arguments, "replace"))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("replace requires type => 'hash'")));
 	if (kind == REXP_EXPORT_HASH &&
-		(is_given(arguments, not_of_hashes[0]) || flag_of(arguments, not_of_hashes[1])))
+		(is_given(arguments, not_of_hashes[0]) || rexp_flag_argument(arguments, not_of_hashes[1])))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s requires type => 'json'",
@@ -534,5 +534,5 @@ rexp_scan_arguments(RexpArguments *arguments, RexpScanKind kind,
 		rexp_literal_utf8(path, strlen(path));
 	options->memory = work_mem;
 	options->any_order = kind == REXP_SCAN_KEYS;
-	options->skip_invalid = flag_of(arguments, "skip_invalid");
+	options->skip_invalid = rexp_flag_argument(arguments, "skip_invalid");
 }

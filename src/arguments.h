@@ -33,6 +33,7 @@ extern void rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind,
 extern void rexp_query_arguments(RexpArguments *arguments, RexpJob *job);
 extern bool rexp_is_by_name(const RexpArguments *arguments);
 extern void rexp_definition_arguments(RexpArguments *arguments, RexpJob *job);
+extern bool rexp_flag_argument(const RexpArguments *arguments, const char *name);
 extern const char *rexp_name_argument(RexpArguments *arguments);
 extern void rexp_run_arguments(RexpArguments *arguments, RexpJob *job);
 extern void rexp_refuse_partial(const RexpJob *job, const char *by);

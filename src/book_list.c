@@ -8,6 +8,8 @@
  * there all along (Redis manual, "SCAN"), so they go into a sort, which takes no more
  * than the memory that it is given and spills to disk.  There is no SCAN of the keyspace.
  *
+ * For whom only looks at the books, it is found out which entries count for nothing.
+ *
  * Nothing here knows what the keys are wanted for.
  *
  *-------------------------------------------------------------------------
@@ -17,6 +19,8 @@
 #include "book_list.h"
 #include "cluster.h"
 #include "miscadmin.h"
+#include "own_keys.h"
+#include "value.h"
 
 /* Entries that HSCAN looks at for one answer; Redis does nothing else meanwhile. */
 #define SCAN_COUNT "2000"
@@ -35,6 +39,38 @@ struct RexpBookList
 	int			first;
 	int			npages;
 };
+
+/*
+ * rexp_book_list_learn
+ *	  Let the books know which runs of the export of this name did not end clean, as its
+ *	  record in Redis has them: for whom does not write, but wants to tell which entries hold.
+ */
+void
+rexp_book_list_learn(RexpNodes *nodes, RexpBooks *books, const char *name)
+{
+	char	   *key = psprintf("%s{%s}", REXP_OWN_PREFIX, rexp_literal_utf8(name, strlen(name)));
+	int			node = rexp_nodes_of_key(nodes, key, strlen(key));
+	RexpBuffer *request = rexp_nodes_request(nodes, node);
+	uint32		unclean[REXP_UNCLEAN_MOST];
+	int			count = 0;
+	redisReply *reply;
+
+	rexp_resp_header(request, '*', 2);
+	rexp_resp_word(request, "HKEYS");
+	rexp_resp_word(request, key);
+	reply = rexp_nodes_receive(nodes, node);
+	if (reply->type != REDIS_REPLY_ARRAY)
+		rexp_nodes_fail_reply(nodes, reply, "HKEYS");
+	for (size_t i = 0; i < reply->elements && count < REXP_UNCLEAN_MOST; i++)
+	{
+		const char *field = reply->element[i]->str;
+
+		if (field != NULL && sscanf(field, "unclean:%8x", &unclean[count]) == 1)
+			count++;
+	}
+	freeReplyObject(reply);
+	rexp_books_begin(books, 0, unclean, count);
+}
 
 /* Append a command about the books of a slot, and return where it goes. */
 static RexpBuffer *

@@ -17,6 +17,7 @@
 
 typedef struct RexpBookList RexpBookList;
 
+extern void rexp_book_list_learn(RexpNodes *nodes, RexpBooks *books, const char *name);
 extern RexpBookList *rexp_book_list_create(RexpNodes *nodes, RexpBooks *books);
 extern int64 rexp_book_list_count(const RexpBookList *list);
 extern RexpKeySet *rexp_book_list_read(RexpBookList *list, int memory);

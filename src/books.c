@@ -227,6 +227,14 @@ rexp_books_reserve(RexpBooks *books, RexpBuffer *out)
 	out->len += books->reserved;
 }
 
+/* Let the block have the digest of what its commands, which these are, write. */
+void
+rexp_books_digest(const RexpBooks *books, const char *commands, size_t len, RexpBlock *block)
+{
+	if (!block->has_digest && !block->erases)
+		block->digest = rexp_quick_hash(commands, len, books->seed);
+}
+
 /*
  * rexp_books_wrap
  *	  Make a row's commands, which are the last in the buffer, one transaction with the
@@ -247,8 +255,7 @@ rexp_books_wrap(RexpBooks *books, RexpBuffer *out, size_t start, RexpBlock *bloc
 	const char *key = out->data + block->key_start;
 	Entry		entry;
 
-	if (!block->has_digest && !block->erases)
-		block->digest = rexp_quick_hash(out->data + own, len, books->seed);
+	rexp_books_digest(books, out->data + own, len, block);
 	prefix->len = 0;
 	rexp_buffer_append(prefix, BEGIN, BEGIN_SIZE);
 	if (block->erases)

@@ -33,6 +33,8 @@ extern bool rexp_books_are_asked(const RexpBooks *books);
 extern uint64 rexp_books_seed(const RexpBooks *books);
 extern const char *rexp_books_key(const RexpBooks *books, int slot, size_t *len);
 extern void rexp_books_reserve(RexpBooks *books, RexpBuffer *out);
+extern void rexp_books_digest(const RexpBooks *books, const char *commands, size_t len,
+							  RexpBlock *block);
 extern void rexp_books_wrap(RexpBooks *books, RexpBuffer *out, size_t start,
 							RexpBlock *block);
 extern void rexp_books_check(const RexpBooks *books, const char *key, size_t key_len,

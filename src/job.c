@@ -20,6 +20,7 @@
 #include "executor/spi.h"
 #include "job.h"
 #include "ledger.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "payload.h"
 #include "pgstat.h"
@@ -35,6 +36,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+#include "value.h"
 #include "watermark.h"
 
 /* While waiting, look at the job at least that often (ms). */
@@ -509,6 +511,23 @@ rexp_job_session(const RexpJob *job)
 	session = palloc(sizeof(RexpSession));
 	rexp_session_describe(session, job->owner, job->settings);
 	return session;
+}
+
+/*
+ * rexp_job_books
+ *	  The books of an export, which has this name, in the current memory context.  asked is
+ *	  whether Redis is asked for each row if it has it.
+ */
+RexpBooks *
+rexp_job_books(const RexpJob *job, const char *name, bool asked)
+{
+	const RexpEncoding *encoding = &job->encoding;
+	char	   *meaning = psprintf("%s %s %d %s", job->id != NULL ? job->id : "",
+								   rexp_encoding_type(encoding), encoding->replace,
+								   GetDatabaseEncodingName());
+
+	return rexp_books_create(rexp_literal_utf8(name, strlen(name)), meaning,
+							 rexp_encoding_type(encoding), asked);
 }
 
 /*

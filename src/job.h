@@ -49,6 +49,7 @@ typedef struct RexpJob
 extern int	rexp_notice_interval;	/* seconds; the GUC */
 
 extern const RexpSession *rexp_job_session(const RexpJob *job);
+extern RexpBooks *rexp_job_books(const RexpJob *job, const char *name, bool asked);
 extern TupleDesc rexp_job_check(const RexpJob *job);
 extern void rexp_job_run(const RexpJob *job, bool may_commit,
 						 RexpJobStatus *status);

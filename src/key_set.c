@@ -40,7 +40,7 @@ rexp_key_set_create(int memory)
 	set->context = CurrentMemoryContext;
 	set->owner = CurrentResourceOwner;
 	set->sort = tuplesort_begin_datum(BYTEAOID, ByteaLessOperator, InvalidOid, false,
-									  Max(memory, 64), NULL, TUPLESORT_NONE);
+									  Max(memory, 64), NULL, TUPLESORT_RANDOMACCESS);
 	return set;
 }
 
@@ -127,6 +127,22 @@ rexp_key_set_has(RexpKeySet *set, const bytea *key)
 	while (at != NULL && rexp_key_compare(at, key) < 0)
 		at = rexp_key_set_next(set);
 	return at != NULL && rexp_key_compare(at, key) == 0;
+}
+
+/* How many keys are there?  They come out again after that. */
+int64
+rexp_key_set_count(RexpKeySet *set)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+	int64		count = 0;
+
+	while (rexp_key_set_next(set) != NULL)
+		count++;
+	CurrentResourceOwner = set->owner;
+	tuplesort_rescan(set->sort);
+	CurrentResourceOwner = owner;
+	set->at_end = false;
+	return count;
 }
 
 /* Let go of the sort and its files. */

@@ -29,7 +29,8 @@
 
 struct RexpPrune
 {
-	RexpKeySet *seen;			/* the keys of rows */
+	RexpKeySet *seen;			/* the keys of rows ... */
+	int64		nseen;			/* ... and how many of these there are */
 	bool		erases;			/* rows have deleted keys */
 	int64		kept;			/* entries in the books */
 	int64		ndoomed;
@@ -53,6 +54,7 @@ rexp_prune_create(void)
 void
 rexp_prune_take(RexpPrune *prune, const char *key, size_t key_len, bool erases)
 {
+	prune->nseen++;
 	prune->erases |= erases;
 	rexp_key_set_add(prune->seen, key, key_len);
 }
@@ -82,18 +84,20 @@ find_doomed(RexpPrune *prune, RexpBookList *list)
  *	  The keys that are to go, in the current memory context, for the caller to end; or
  *	  NULL if there are none.  To be called once, when all rows are known.
  *
- * The books have an entry for each row, or lack it if the run is still to come.  Raises an
- * error if they cannot be read.
+ * all_written is whether the books have an entry for each row: then it is enough to compare
+ * the numbers if nothing is to go.  Raises an error if the books cannot be read.
  */
 RexpKeySet *
-rexp_prune_find(RexpPrune *prune, RexpNodes *nodes, RexpBooks *books)
+rexp_prune_find(RexpPrune *prune, RexpNodes *nodes, RexpBooks *books, bool all_written)
 {
 	RexpBookList *list = rexp_book_list_create(nodes, books);
 	RexpKeySet *doomed = NULL;
 
 	prune->kept = rexp_book_list_count(list);
 	rexp_key_set_sort(prune->seen);
-	if (prune->kept > 0)
+	if (prune->kept > 0 &&
+		!(all_written && !prune->erases && prune->nseen == prune->kept &&
+		  rexp_key_set_count(prune->seen) == prune->kept))
 		doomed = find_doomed(prune, list);
 	rexp_key_set_end(prune->seen);
 	return doomed;
@@ -126,7 +130,7 @@ rexp_prune_run(RexpPrune *prune, RexpPipeline *pipeline, RexpBooks *books, doubl
 {
 	RexpNodes  *nodes = rexp_nodes_open(rexp_pipeline_link_options(pipeline),
 										REXP_BOOK_LIST_FAILING);
-	RexpKeySet *doomed = rexp_prune_find(prune, nodes, books);
+	RexpKeySet *doomed = rexp_prune_find(prune, nodes, books, true);
 	const bytea *key;
 	bool		good = true;
 

@@ -17,7 +17,8 @@ typedef struct RexpPrune RexpPrune;
 extern RexpPrune *rexp_prune_create(void);
 extern void rexp_prune_take(RexpPrune *prune, const char *key, size_t key_len,
 							bool erases);
-extern RexpKeySet *rexp_prune_find(RexpPrune *prune, RexpNodes *nodes, RexpBooks *books);
+extern RexpKeySet *rexp_prune_find(RexpPrune *prune, RexpNodes *nodes, RexpBooks *books,
+								   bool all_written);
 extern bool rexp_prune_run(RexpPrune *prune, RexpPipeline *pipeline, RexpBooks *books,
 						   double limit);
 extern bool rexp_prune_sweep(RexpPipeline *pipeline, RexpBooks *books);

@@ -170,7 +170,7 @@ find_export(FunctionCallInfo fcinfo, RexpArguments *arguments, RexpJob *job)
 }
 
 /*
- * redis_export_preview(name text, rows int),
+ * redis_export_preview(name text, rows int, prune boolean),
  * redis_export_preview(query text, key_template text, ..., rows int),
  * redis_export_preview(query text, command_template text[], ..., rows int)
  *	  returns setof (row_number, action, command, error)
@@ -184,6 +184,7 @@ redis_export_preview(PG_FUNCTION_ARGS)
 
 	find_export(fcinfo, &arguments, &job);
 	rows = rexp_integer_argument(&arguments, "rows", 1, PG_INT32_MAX);
+	job.prune = rexp_flag_argument(&arguments, "prune");
 	rexp_preview(&job, rows, fcinfo);
 	return (Datum) 0;
 }

@@ -185,21 +185,15 @@ raise_pipeline_error(Worker *worker)
 static void
 prepare_books(Worker *worker)
 {
-	const RexpEncoding *encoding = &worker->job.encoding;
 	const char *name = worker->job.name;
-	char	   *meaning;
 	uint32		stamp;
 
 	if (name == NULL && (worker->job.pipeline.changed_only || worker->job.prune))
-		name = encoding->key_template;
+		name = worker->job.encoding.key_template;
 	if (name == NULL)
 		return;
-	meaning = psprintf("%s %s %d %s", worker->job.id != NULL ? worker->job.id : "",
-					   rexp_encoding_type(encoding), encoding->replace,
-					   GetDatabaseEncodingName());
-	worker->job.pipeline.books = rexp_books_create(rexp_literal_utf8(name, strlen(name)),
-												   meaning, rexp_encoding_type(encoding),
-												   worker->job.pipeline.changed_only);
+	worker->job.pipeline.books = rexp_job_books(&worker->job, name,
+												worker->job.pipeline.changed_only);
 	if (!pg_strong_random(&stamp, sizeof(stamp)))
 		stamp = (uint32) GetCurrentTimestamp();
 	rexp_books_begin(worker->job.pipeline.books, stamp, NULL, 0);
