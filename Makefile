@@ -38,7 +38,6 @@ OBJS = \
 	src/lane.o \
 	src/ledger.o \
 	src/link.o \
-	src/mark.o \
 	src/nodes.o \
 	src/payload.o \
 	src/pipeline.o \
@@ -46,6 +45,7 @@ OBJS = \
 	src/progress.o \
 	src/prune.o \
 	src/quick_hash.o \
+	src/record.o \
 	src/redis_export.o \
 	src/reply.o \
 	src/resp.o \

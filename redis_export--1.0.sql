@@ -127,9 +127,6 @@ CREATE FUNCTION redis_json_export(
 	changed_only boolean DEFAULT false,
 	prune boolean DEFAULT false,
 	prune_limit float8 DEFAULT 0.1,
-	watermark_column name DEFAULT NULL,
-	mark text DEFAULT NULL,
-	overlap interval DEFAULT '5 min',
 	wait boolean DEFAULT true)
 RETURNS redis_export_job
 AS 'MODULE_PATHNAME'
@@ -156,9 +153,6 @@ CREATE FUNCTION redis_hash_export(
 	changed_only boolean DEFAULT false,
 	prune boolean DEFAULT false,
 	prune_limit float8 DEFAULT 0.1,
-	watermark_column name DEFAULT NULL,
-	mark text DEFAULT NULL,
-	overlap interval DEFAULT '5 min',
 	wait boolean DEFAULT true)
 RETURNS redis_export_job
 AS 'MODULE_PATHNAME'
@@ -181,9 +175,6 @@ CREATE FUNCTION redis_command_export(
 	retry_timeout interval DEFAULT '5 min',
 	wait_replicas int DEFAULT 0,
 	wait_index text DEFAULT NULL,
-	watermark_column name DEFAULT NULL,
-	mark text DEFAULT NULL,
-	overlap interval DEFAULT '5 min',
 	wait boolean DEFAULT true)
 RETURNS redis_export_job
 AS 'MODULE_PATHNAME'
@@ -398,33 +389,23 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION redis_export_set_rate(bigint, int) IS
 'let an export write at most this many rows a second from now on, or any number for null';
 
--- How far exports with a watermark got
+-- What Redis keeps for exports with a name
 
-CREATE FUNCTION redis_export_marks(
-	server name,
-	OUT mark text,
-	OUT value text,
-	OUT type text,
-	OUT "column" text,
-	OUT key_template text,
-	OUT rows bigint,
-	OUT role text,
-	OUT database text,
-	OUT moved_at timestamptz)
-RETURNS SETOF record
+CREATE FUNCTION redis_export_set_mark(name text, mark text)
+RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION redis_export_marks(name) IS
-'the marks in Redis, which tell how far exports with a watermark got';
+COMMENT ON FUNCTION redis_export_set_mark(text, text) IS
+'let the next run with rows => ''new'' begin above this value of the watermark column, or for null with all rows';
 
-CREATE FUNCTION redis_export_reset_mark(server name, mark text, value text DEFAULT NULL)
-RETURNS boolean
+CREATE FUNCTION redis_export_reset(name text)
+RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION redis_export_reset_mark(name, text, text) IS
-'forget a mark, or set it to a value; false if there is none of this name';
+COMMENT ON FUNCTION redis_export_reset(text) IS
+'forget the books that Redis keeps for an export, and its mark: the next run writes all rows';
 
 -- Talking to Redis
 
@@ -491,8 +472,8 @@ REVOKE ALL ON FUNCTION redis_export_failures(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_wait(bigint, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_cancel(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_set_rate(bigint, int) FROM PUBLIC;
-REVOKE ALL ON FUNCTION redis_export_marks(name) FROM PUBLIC;
-REVOKE ALL ON FUNCTION redis_export_reset_mark(name, text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_set_mark(text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_reset(text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_command(name, "any") FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_scan(name, text, text, boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_json_scan(name, text, text, boolean) FROM PUBLIC;

@@ -72,10 +72,9 @@ BEGIN
 	RETURN redis_command('redis', 'JSON.GET', 'chosen:1') #>> '{}';
 END $$;
 SELECT query, becomes(query, '') AS plain, becomes(query, $$, ttl_column => 'id'$$) AS ttl,
-	becomes(query, $$, watermark_column => 'id', mark => 'chosen:$$ || i || $$', overlap => '0'$$) AS watermark,
 	becomes(query, $$, path => '$.of#{id}'$$) IS NOT NULL AS part, redis_command('redis', 'JSON.GET', 'chosen:1', '$.of1') #>> '{}' AS of_path
 FROM unnest(ARRAY['SELECT id, doc FROM chosen', 'SELECT doc, id FROM chosen', 'SELECT id, n, doc FROM chosen', 'SELECT id, doc::text FROM chosen',
-	'SELECT id, n FROM chosen', 'SELECT id FROM chosen']) WITH ORDINALITY AS _ (query, i);
+	'SELECT id, n FROM chosen', 'SELECT id FROM chosen']) AS _ (query);
 SELECT becomes('SELECT id, n, doc FROM chosen', $$, value => 'doc', ttl_column => 'n'$$);
 SELECT becomes('SELECT id, n, doc FROM chosen', $$, exclude => '{id,n}', ttl_column => 'n'$$);
 SELECT redis_command('redis', 'FLUSHALL');

@@ -312,30 +312,20 @@ overlap_argument(const RexpArguments *arguments)
 	return overlap;
 }
 
-/* watermark_column, mark and overlap. */
+/* watermark_column and overlap. */
 static void
-watermark_arguments(RexpArguments *arguments, RexpJob *job)
+watermark_arguments(const RexpArguments *arguments, RexpJob *job)
 {
 	job->watermark_column = string_or_null(arguments, "watermark_column");
-	job->mark = string_or_null(arguments, "mark");
-	if (job->watermark_column == NULL && job->mark == NULL)
-		return;
-	if (job->watermark_column == NULL)
+	job->overlap_given = is_given(arguments, "overlap");
+	if (!job->overlap_given)
+		job->overlap.time = DEFAULT_OVERLAP;
+	else if (job->watermark_column == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("mark requires watermark_column")));
-	if (job->mark == NULL || job->mark[0] == '\0')
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("watermark_column requires mark"),
-				 errhint("It is the name under which Redis keeps how far the export got, as in mark => 'appointments'.")));
-	if (job->prune)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("prune and watermark_column cannot be used together"),
-				 errdetail("With watermark_column an export does not read all rows, so it cannot tell which keys have none."),
-				 errhint("Prune in an export of its own, without watermark_column and with changed_only.")));
-	job->overlap = *overlap_argument(arguments);
+				 errmsg("overlap requires watermark_column")));
+	else
+		job->overlap = *overlap_argument(arguments);
 }
 
 /* wait_index, in UTF-8. */
@@ -388,11 +378,7 @@ rexp_definition_arguments(RexpArguments *arguments, RexpJob *job)
 {
 	rexp_query_arguments(arguments, job);
 	job->name = string_of(arguments, "name");
-	job->watermark_column = string_or_null(arguments, "watermark_column");
-	if (is_given(arguments, "overlap"))
-		job->overlap = *overlap_argument(arguments);
-	else
-		job->overlap.time = DEFAULT_OVERLAP;
+	watermark_arguments(arguments, job);
 	job->settings = list_of(arguments, "settings");
 	index_argument(arguments, job);
 }
@@ -432,6 +418,12 @@ rexp_run_arguments(RexpArguments *arguments, RexpJob *job)
 				 errmsg("invalid value for argument \"%s\" of the %s: \"%s\"", "rows",
 						arguments->whose, rows),
 				 errhint("Valid values are \"changed\", \"new\" and \"all\".")));
+	if (job->rows == REXP_ROWS_NEW && job->watermark_column == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("export \"%s\" has no watermark column", job->name),
+				 errdetail("Without one it cannot be told which rows are new."),
+				 errhint("Name it when you define the export (watermark_column), or run it with rows => 'changed'.")));
 	job->prune = rexp_flag_argument(arguments, "prune");
 	prune_limit_argument(arguments, job);
 	if (job->prune && job->rows == REXP_ROWS_NEW)
@@ -458,7 +450,6 @@ rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind, RexpJob *jo
 	expiry_arguments(arguments, job);
 	if (kind != REXP_EXPORT_COMMAND)
 		difference_arguments(arguments, job);
-	watermark_arguments(arguments, job);
 
 	/* a row of nulls deletes its key, which an earlier row's expiry must find */
 	job->pipeline.keys_apart |= job->encoding.replace && job->pipeline.expire;
@@ -494,19 +485,18 @@ rexp_preview_kind(RexpArguments *arguments)
 	return kind;
 }
 
-/*
- * rexp_mark_arguments
- *	  Those of the functions that look at marks and reset them: the mark is NULL if
- *	  the function has none, the value also if it is null.
- */
-void
-rexp_mark_arguments(RexpArguments *arguments, const char **server, const char **mark,
-					const char **value)
+/* A boolean that must not be null. */
+bool
+rexp_flag_argument(RexpArguments *arguments, const char *name)
 {
-	arguments->whose = "function";
-	*server = string_of(arguments, "server");
-	*mark = find(arguments, "mark") < 0 ? NULL : string_of(arguments, "mark");
-	*value = string_or_null(arguments, "value");
+	return flag_of(arguments, name);
+}
+
+/* The mark that redis_export_set_mark() was given, or NULL. */
+const char *
+rexp_mark_argument(RexpArguments *arguments)
+{
+	return string_or_null(arguments, "mark");
 }
 
 /* The arguments of a scan, in the current memory context. */

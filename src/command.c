@@ -113,7 +113,7 @@ init_connections(void)
  * to the node that is named.
  */
 static Connection *
-get_connection(const char *server, const RexpAddress *node)
+get_connection(const char *server, Oid user, const RexpAddress *node)
 {
 	ConnectionKey key;
 	Connection *connection;
@@ -123,7 +123,7 @@ get_connection(const char *server, const RexpAddress *node)
 	if (connections == NULL)
 		init_connections();
 	memset(&key, 0, sizeof(key));
-	key.user = GetUserId();
+	key.user = user;
 	key.server = rexp_find_server(server, key.user);
 	if (node != NULL)
 	{
@@ -313,21 +313,21 @@ is_redirected(const Connection *connection, const redisReply *reply,
 
 /*
  * rexp_send_command
- *	  Send a command in RESP to the node that takes it, and return its reply, which
- *	  is the caller's to free and may be an error of Redis.
+ *	  Send a command in RESP, as this user, to the node that takes it, and return its
+ *	  reply, which is the caller's to free and may be an error of Redis.
  *
  * Raises an error when the connection fails or Redis is silent for the server's
  * timeout.  Serves interrupts while it waits.
  */
 redisReply *
-rexp_send_command(const char *server, const RexpBuffer *request)
+rexp_send_command(const char *server, Oid user, const RexpBuffer *request)
 {
 	RexpAddress node;
 	RexpAnswer	answer = REXP_ANSWER_DONE;
 
 	for (int hop = 0;; hop++)
 	{
-		Connection *connection = get_connection(server, hop == 0 ? NULL : &node);
+		Connection *connection = get_connection(server, user, hop == 0 ? NULL : &node);
 		redisReply *reply;
 
 		if (answer == REXP_ANSWER_ASK)
@@ -347,6 +347,21 @@ rexp_send_command(const char *server, const RexpBuffer *request)
 }
 
 /*
+ * rexp_server_is_cluster
+ *	  Is what this server stands for a cluster?  Raises errors as above.
+ */
+bool
+rexp_server_is_cluster(const char *server, Oid user)
+{
+	Connection *connection = get_connection(server, user, NULL);
+	RexpClusterMode mode = rexp_link_options_of(connection->link)->cluster;
+
+	connection->busy = false;
+	return mode == REXP_CLUSTER_ON ||
+		(mode != REXP_CLUSTER_OFF && rexp_link_server_info(connection->link)->is_cluster);
+}
+
+/*
  * rexp_command
  *	  Send a command and return what Redis answers, as jsonb.
  *
@@ -362,7 +377,7 @@ rexp_command(const char *server, int nwords, const Datum *words,
 
 	(void) rexp_find_server(server, GetUserId());
 	build_request(&request, nwords, words, types, nulls);
-	reply = rexp_send_command(server, &request);
+	reply = rexp_send_command(server, GetUserId(), &request);
 
 	initStringInfo(&json);
 	PG_TRY();

@@ -12,7 +12,9 @@
 #include "fmgr.h"
 #include "resp.h"
 
-extern redisReply *rexp_send_command(const char *server, const RexpBuffer *request);
+extern redisReply *rexp_send_command(const char *server, Oid user,
+									 const RexpBuffer *request);
+extern bool rexp_server_is_cluster(const char *server, Oid user);
 extern Datum rexp_command(const char *server, int nwords, const Datum *words,
 						  const Oid *types, const bool *nulls);
 

@@ -11,8 +11,11 @@
 #include "fmgr.h"
 #include "job.h"
 
-extern void rexp_definition_store(FunctionCallInfo fcinfo, const RexpJob *job);
+extern void rexp_definition_define(FunctionCallInfo fcinfo, RexpJob *job,
+								   bool or_replace);
 extern void rexp_definition_load(FunctionCallInfo fcinfo, const char *name,
 								 RexpJob *job);
+extern void rexp_definition_delete(FunctionCallInfo fcinfo, const char *name);
+extern void rexp_definition_refuse(FunctionCallInfo fcinfo, const RexpJob *job);
 
 #endif							/* REDIS_EXPORT_DEFINITION_H */

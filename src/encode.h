@@ -69,6 +69,7 @@ extern const RexpGiven *rexp_encoder_gives(const RexpEncoder *encoder);
 extern RexpEncoded rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot,
 									   RexpBuffer *out, RexpBlock *block,
 									   RexpError *error);
+extern const char *rexp_encoding_value(const RexpEncoding *encoding, TupleDesc desc);
 extern const char *rexp_encoding_type(const RexpEncoding *encoding);
 extern const char *rexp_encoding_command(const RexpEncoding *encoding);
 extern char *rexp_encoding_template(const RexpEncoding *encoding);

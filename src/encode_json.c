@@ -37,29 +37,41 @@ typedef struct JsonEncoder
  * What the columns are used for has no say in it: the same query makes the same
  * documents with an expiry, a mark or another key.
  */
-static RexpDocument *
-default_document(TupleDesc desc, const bool *left_out)
+static int
+default_column(TupleDesc desc)
 {
-	if (desc->natts == 2)
-	{
-		Oid			type = TupleDescAttr(desc, 1)->atttypid;
+	Oid			type;
 
-		if (rexp_document_is_text(type) || rexp_document_is_json(type))
-			return rexp_document_create(desc, 2, rexp_document_is_text(type), NULL);
-	}
-	return rexp_document_create(desc, 0, false, left_out);
+	if (desc->natts != 2)
+		return 0;
+	type = TupleDescAttr(desc, 1)->atttypid;
+	return rexp_document_is_text(type) || rexp_document_is_json(type) ? 2 : 0;
+}
+
+/*
+ * rexp_encoding_value
+ *	  What "value" is, by its name or by default: the name of a column, or "*".
+ */
+const char *
+rexp_encoding_value(const RexpEncoding *encoding, TupleDesc desc)
+{
+	int			attno;
+
+	if (encoding->value != NULL)
+		return encoding->value;
+	attno = encoding->exclude == NIL ? default_column(desc) : 0;
+	return attno == 0 ? "*" : NameStr(TupleDescAttr(desc, attno - 1)->attname);
 }
 
 /* The document that the arguments ask for. */
 static RexpDocument *
 choose_document(const RexpEncoding *encoding, TupleDesc desc, const bool *left_out)
 {
+	const char *value = rexp_encoding_value(encoding, desc);
 	Oid			type;
 	int			attno;
 
-	if (encoding->value == NULL && encoding->exclude == NIL)
-		return default_document(desc, left_out);
-	if (encoding->value == NULL || strcmp(encoding->value, "*") == 0)
+	if (strcmp(value, "*") == 0)
 	{
 		rexp_check_columns_left(desc, left_out);
 		return rexp_document_create(desc, 0, false, left_out);
@@ -70,12 +82,12 @@ choose_document(const RexpEncoding *encoding, TupleDesc desc, const bool *left_o
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("exclude cannot be used with a single column as the value"),
 				 errhint("Say value => '*' to store the whole row but for the excluded columns.")));
-	attno = rexp_find_column(desc, encoding->value);
+	attno = rexp_find_column(desc, value);
 	if (attno == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_COLUMN),
 				 errmsg("value names column \"%s\", which the query does not return",
-						encoding->value),
+						value),
 				 errhint("The query returns %s. Names are compared exactly, case included; '*' is the whole row.",
 						 rexp_column_list(desc))));
 	type = TupleDescAttr(desc, attno - 1)->atttypid;
@@ -83,9 +95,10 @@ choose_document(const RexpEncoding *encoding, TupleDesc desc, const bool *left_o
 		ereport(ERROR,
 				(errcode(ERRCODE_DATATYPE_MISMATCH),
 				 errmsg("column \"%s\" of type %s cannot be a JSON document",
-						encoding->value, format_type_be(type)),
+						value, format_type_be(type)),
 				 errhint("A document is of type json, jsonb, text or varchar. Convert it with to_jsonb(), or say value => '*' to store the whole row as an object.")));
-	return rexp_document_create(desc, attno, false, NULL);
+	return rexp_document_create(desc, attno, encoding->value == NULL &&
+								rexp_document_is_text(type), NULL);
 }
 
 /* Is what makes the document of a value to be left for later?  Then the block says so. */

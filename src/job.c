@@ -577,8 +577,6 @@ rexp_job_run(const RexpJob *job, bool may_commit, RexpJobStatus *status)
 	{
 		complete.pipeline.changed_only = job->rows != REXP_ROWS_ALL;
 		complete.pipeline.keys_apart |= complete.pipeline.changed_only;
-		complete.mark = job->rows == REXP_ROWS_NEW ? job->name : NULL;
-		complete.watermark_column = complete.mark != NULL ? job->watermark_column : NULL;
 	}
 
 	info.database = session.database;

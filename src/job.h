@@ -39,9 +39,9 @@ typedef struct RexpJob
 	RexpPipelineOptions pipeline;
 	bool		prune;			/* delete keys that no row has ... */
 	double		prune_limit;	/* ... unless more than this share of them */
-	const char *watermark_column;	/* rows above the mark only, or NULL */
-	const char *mark;			/* its name, with watermark_column */
-	Interval	overlap;		/* taken off the mark */
+	const char *watermark_column;	/* tells which rows are new, or NULL */
+	bool		overlap_given;
+	Interval	overlap;		/* taken off the mark, if it is a time */
 	const char *wait_index;		/* name of an index, in UTF-8, or NULL */
 	bool		wait;
 } RexpJob;

@@ -71,7 +71,6 @@ rexp_payload_write(StringInfo out, const RexpJob *job, const RexpSession *sessio
 	put_string(out, job->server);
 	put_string(out, job->wait_index);
 	put_string(out, job->watermark_column);
-	put_string(out, job->mark);
 	put_string(out, job->encoding.key_template);
 	put_string(out, job->encoding.value);
 	put_string(out, job->encoding.path);
@@ -106,7 +105,6 @@ rexp_payload_read(char *bytes, RexpJob *job, RexpSession *session)
 	job->server = get_string(&at);
 	job->wait_index = get_string(&at);
 	job->watermark_column = get_string(&at);
-	job->mark = get_string(&at);
 	job->encoding.key_template = get_string(&at);
 	job->encoding.value = get_string(&at);
 	job->encoding.path = get_string(&at);

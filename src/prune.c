@@ -201,7 +201,8 @@ rexp_prune_sweep(RexpPipeline *pipeline, RexpBooks *books)
 	RexpBookList *list = rexp_book_list_create(nodes, books);
 	bool		good = true;
 
-	if (rexp_book_list_count(list) > rexp_rows_held(rexp_pipeline_counters(pipeline)))
+	/* each row that was read has one entry at most, also if it has failed */
+	if (rexp_book_list_count(list) > rexp_pipeline_counters(pipeline)->rows_read)
 	{
 		RexpKeySet *entries = rexp_book_list_read(list, work_mem);
 

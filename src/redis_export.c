@@ -20,13 +20,14 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "job.h"
-#include "mark.h"
 #include "nodes/parsenodes.h"
 #include "preview.h"
 #include "progress.h"
+#include "record.h"
 #include "server_options.h"
 #include "utils/guc.h"
 #include "verify.h"
+#include "watermark.h"
 
 #ifdef PG_MODULE_MAGIC_EXT
 PG_MODULE_MAGIC_EXT(.name = "redis_export",.version = REXP_VERSION);
@@ -48,8 +49,8 @@ PG_FUNCTION_INFO_V1(redis_export_failures);
 PG_FUNCTION_INFO_V1(redis_export_cancel);
 PG_FUNCTION_INFO_V1(redis_export_set_rate);
 PG_FUNCTION_INFO_V1(redis_export_wait);
-PG_FUNCTION_INFO_V1(redis_export_marks);
-PG_FUNCTION_INFO_V1(redis_export_reset_mark);
+PG_FUNCTION_INFO_V1(redis_export_set_mark);
+PG_FUNCTION_INFO_V1(redis_export_reset);
 PG_FUNCTION_INFO_V1(redis_command);
 PG_FUNCTION_INFO_V1(redis_scan);
 PG_FUNCTION_INFO_V1(redis_json_scan);
@@ -83,6 +84,7 @@ run_export(FunctionCallInfo fcinfo, RexpExportKind kind)
 
 	rexp_arguments_init(&arguments, fcinfo);
 	rexp_export_arguments(&arguments, kind, &job);
+	rexp_definition_refuse(fcinfo, &job);
 	rexp_job_run(&job, false, &status);
 	PG_RETURN_DATUM(rexp_progress_row(&status, fcinfo));
 }
@@ -117,10 +119,7 @@ redis_export_define(PG_FUNCTION_ARGS)
 
 	rexp_arguments_init(&arguments, fcinfo);
 	rexp_definition_arguments(&arguments, &job);
-	job.owner = GetUserId();
-	job.settings = rexp_session_meaning();
-	(void) rexp_job_check(&job);
-	rexp_definition_store(fcinfo, &job);
+	rexp_definition_define(fcinfo, &job, rexp_flag_argument(&arguments, "or_replace"));
 	PG_RETURN_VOID();
 }
 
@@ -267,32 +266,34 @@ redis_export_wait(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(rexp_progress_row(&status, fcinfo));
 }
 
-/* redis_export_marks(server name) returns setof (mark, value, type, ...) */
+/* redis_export_set_mark(name text, mark text) returns void */
 Datum
-redis_export_marks(PG_FUNCTION_ARGS)
+redis_export_set_mark(PG_FUNCTION_ARGS)
 {
 	RexpArguments arguments;
-	const char *server;
-	const char *ignored;
+	RexpJob		job;
+	RexpMark	mark;
 
 	rexp_arguments_init(&arguments, fcinfo);
-	rexp_mark_arguments(&arguments, &server, &ignored, &ignored);
-	rexp_marks(server, fcinfo);
-	return (Datum) 0;
+	arguments.whose = "function";
+	rexp_definition_load(fcinfo, rexp_name_argument(&arguments), &job);
+	mark = rexp_watermark_given(&job, rexp_job_check(&job), rexp_mark_argument(&arguments));
+	rexp_record_set_mark(&job, &mark);
+	PG_RETURN_VOID();
 }
 
-/* redis_export_reset_mark(server name, mark text, value text) returns boolean */
+/* redis_export_reset(name text) returns void */
 Datum
-redis_export_reset_mark(PG_FUNCTION_ARGS)
+redis_export_reset(PG_FUNCTION_ARGS)
 {
 	RexpArguments arguments;
-	const char *server;
-	const char *mark;
-	const char *value;
+	RexpJob		job;
 
 	rexp_arguments_init(&arguments, fcinfo);
-	rexp_mark_arguments(&arguments, &server, &mark, &value);
-	PG_RETURN_BOOL(rexp_mark_reset(server, mark, value));
+	arguments.whose = "function";
+	rexp_definition_load(fcinfo, rexp_name_argument(&arguments), &job);
+	rexp_record_forget(&job);
+	PG_RETURN_VOID();
 }
 
 /* redis_command(server name, VARIADIC "any") returns jsonb */

@@ -130,3 +130,34 @@ rexp_template_parse(const char *source, const char *what, TupleDesc desc)
 	add_literal(template, literal.data, literal.len);
 	return template;
 }
+
+/*
+ * rexp_template_skeleton
+ *	  A template without the names of its columns, palloc'd: two with the same skeleton
+ *	  can make the same texts.
+ */
+char *
+rexp_template_skeleton(const char *source)
+{
+	StringInfoData skeleton;
+
+	initStringInfo(&skeleton);
+	for (const char *at = source; *at != '\0';)
+	{
+		const char *end = strchr(at, '}');
+
+		if (strncmp(at, "##{", 3) == 0)
+		{
+			appendStringInfoString(&skeleton, "##{");
+			at += 3;
+		}
+		else if (strncmp(at, "#{", 2) == 0 && end != NULL)
+		{
+			appendStringInfoString(&skeleton, "#{}");
+			at = end + 1;
+		}
+		else
+			appendStringInfoChar(&skeleton, *at++);
+	}
+	return skeleton.data;
+}

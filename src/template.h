@@ -26,6 +26,7 @@ typedef struct RexpTemplate
 
 extern RexpTemplate *rexp_template_parse(const char *source, const char *what,
 										 TupleDesc desc);
+extern char *rexp_template_skeleton(const char *source);
 extern int	rexp_find_column(TupleDesc desc, const char *name);
 extern int	rexp_need_column(TupleDesc desc, const char *name, const char *what);
 extern char *rexp_column_list(TupleDesc desc);

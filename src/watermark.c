@@ -13,9 +13,11 @@
  * The bound is a constant in the text of the query, for the planner to see, and is
  * put around the query, so that this may be any.
  *
+ * A run that reads all rows has a mark, too: it moves it, and does not read it.
+ *
  * The mark moves at the very end, if each row was acknowledged and Redis has not
  * lost any since; where that is in doubt it stays, and the next run repeats what
- * was done.  mark.c keeps it.
+ * was done.  record.c keeps it.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,13 +29,12 @@
 #include "access/xact.h"
 #include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
-#include "commands/dbcommands.h"
 #include "expiry.h"
 #include "fence.h"
-#include "mark.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "parser/parser.h"
+#include "reply.h"
 #include "source.h"
 #include "template.h"
 #include "utils/builtins.h"
@@ -64,19 +65,74 @@ struct RexpWatermark
 {
 	int64		number;			/* of the job */
 	const RexpJob *job;
-	const RexpSession *session;
 	MemoryContext context;		/* of all that lives as long as this */
 	MemoryContext row_context;	/* of one comparison */
-	char	   *key;			/* of the mark */
-	RexpMark	found;			/* as it was at the start */
-	const char *begun;			/* the note of this first run; else NULL */
+	const RexpMark *found;		/* as it was at the start */
 	RexpMark	next;			/* as it shall be; no value: as it was */
 	Column		column;
 	bool		has_highest;
 	Datum		highest;		/* value that was read, or that of the mark */
 	int64		writer_age;		/* as in RexpCounters */
-	bool		stays;
 };
+
+/*
+ * Types and values
+ */
+
+/*
+ * The name of a type that means the same whatever the search path, palloc'd.
+ *
+ * Without pg_catalog, which goes without saying.
+ */
+static char *
+type_name(Oid type)
+{
+	/* as with a modifier, since char without one is char(1) */
+	char	   *name = format_type_extended(type, -1, FORMAT_TYPE_TYPEMOD_GIVEN |
+											FORMAT_TYPE_FORCE_QUALIFY);
+
+	return strncmp(name, "pg_catalog.", 11) == 0 ? name + 11 : name;
+}
+
+/* The value of a text in the database's encoding, under the settings as they are. */
+static Datum
+value_of_text(Oid type, const char *text)
+{
+	Oid			function;
+	Oid			parameter;
+
+	getTypeInputInfo(type, &function, &parameter);
+	return OidInputFunctionCall(function, unconstify(char *, text), parameter, -1);
+}
+
+/* A value, and its text. */
+typedef struct Output
+{
+	Oid			type;
+	Datum		value;
+	char	   *text;
+} Output;
+
+static void
+write_text(void *arg)
+{
+	Output	   *output = arg;
+	Oid			function;
+	bool		is_varlena;
+
+	getTypeOutputInfo(output->type, &function, &is_varlena);
+	output->text = OidOutputFunctionCall(function, output->value);
+}
+
+/* A value as text in the database's encoding, under our fixed settings, palloc'd. */
+static char *
+output_of(Oid type, Datum value)
+{
+	Output		output = {type, value, NULL};
+
+	rexp_under_output_settings(write_text, &output);
+	return output.text;
+}
 
 /*
  * The column
@@ -85,7 +141,8 @@ struct RexpWatermark
 static bool
 has_overlap(const RexpJob *job)
 {
-	return job->overlap.month != 0 || job->overlap.day != 0 || job->overlap.time != 0;
+	return job->overlap_given && (job->overlap.month != 0 || job->overlap.day != 0 ||
+								  job->overlap.time != 0);
 }
 
 /* Can an interval be taken off it? */
@@ -126,7 +183,7 @@ find_column(const RexpJob *job, TupleDesc desc)
 	if (!is_time(column.type) && has_overlap(job))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("watermark column \"%s\" of type %s requires overlap => '0'",
+				 errmsg("watermark column \"%s\" of type %s cannot have an overlap",
 						job->watermark_column, format_type_be(column.type)),
 				 errdetail("An overlap can be taken off a timestamp or a date only."),
 				 errhint("Without one, rows are missed that become visible after higher ones: ids are handed out before their transactions commit. Take a timestamp, or be sure that rows become visible in order.")));
@@ -191,7 +248,7 @@ utf8(const char *text)
  *	  none.  job and session must live as long.
  */
 RexpWatermark *
-rexp_watermark_create(int64 number, const RexpJob *job, const RexpSession *session)
+rexp_watermark_create(int64 number, const RexpJob *job)
 {
 	RexpWatermark *w;
 
@@ -200,106 +257,42 @@ rexp_watermark_create(int64 number, const RexpJob *job, const RexpSession *sessi
 	w = palloc0(sizeof(RexpWatermark));
 	w->number = number;
 	w->job = job;
-	w->session = session;
 	w->context = CurrentMemoryContext;
 	w->row_context = AllocSetContextCreate(w->context, "redis_export watermark",
 										   ALLOCSET_SMALL_SIZES);
-	w->key = rexp_mark_key(job->mark);
-	w->next.fields[REXP_MARK_COLUMN] = utf8(job->watermark_column);
-	w->next.fields[REXP_MARK_KEY_TEMPLATE] = utf8(rexp_encoding_template(&job->encoding));
-	w->next.fields[REXP_MARK_ROLE] = utf8(GetUserNameFromId(session->current_user, false));
-	w->next.fields[REXP_MARK_DATABASE] = utf8(get_database_name(session->database));
+	w->next.column = utf8(job->watermark_column);
 	return w;
 }
 
-/* Is it a mark at all? */
+/* Is the mark that was found one of this column, as it now is? */
 static bool
-is_there(const RexpMark *mark)
+is_of_column(const RexpWatermark *w)
 {
-	return mark->fields[REXP_MARK_VALUE] != NULL;
+	return w->found->value != NULL && w->found->type != NULL && w->found->column != NULL &&
+		strcmp(w->found->type, w->next.type) == 0 &&
+		strcmp(w->found->column, w->next.column) == 0;
 }
 
-/*
- * rexp_watermark_read
- *	  Ask Redis for the mark.  Returns false if the job has failed.
- */
-bool
-rexp_watermark_read(RexpWatermark *w, RexpPipeline *pipeline)
-{
-	MemoryContext old;
-	bool		good;
-
-	if (w == NULL)
-		return true;
-	old = MemoryContextSwitchTo(w->context);
-	good = rexp_mark_read(pipeline, w->key, &w->found);
-	if (good && !is_there(&w->found))
-	{
-		w->begun = w->found.begun;
-		if (w->begun == NULL)
-			w->begun = rexp_mark_note(pipeline, w->key);
-		good = w->begun != NULL;
-	}
-	MemoryContextSwitchTo(old);
-	return good;
-}
-
-/* A field as it can be shown. */
-static const char *
-shown(const RexpMark *mark, RexpMarkField field)
-{
-	return mark->fields[field] ? rexp_text_shown(mark->fields[field]) : "";
-}
-
-/* Is the field of both marks the same? */
-static bool
-is_same(const RexpMark *one, const RexpMark *other, RexpMarkField field)
-{
-	return one->fields[field] != NULL && other->fields[field] != NULL &&
-		strcmp(one->fields[field], other->fields[field]) == 0;
-}
-
-/* Raise an error if the mark is one of another column or export. */
-static void
-check_mark(const RexpWatermark *w)
-{
-	const char *of_mark = NULL;
-	const char *of_job;
-
-	if (!is_same(&w->found, &w->next, REXP_MARK_COLUMN))
-	{
-		of_mark = psprintf("column \"%s\"", shown(&w->found, REXP_MARK_COLUMN));
-		of_job = psprintf("column \"%s\"", w->job->watermark_column);
-	}
-	else if (!is_same(&w->found, &w->next, REXP_MARK_TYPE))
-	{
-		of_mark = psprintf("type %s", shown(&w->found, REXP_MARK_TYPE));
-		of_job = psprintf("type %s", shown(&w->next, REXP_MARK_TYPE));
-	}
-	else if (!is_same(&w->found, &w->next, REXP_MARK_KEY_TEMPLATE))
-	{
-		of_mark = psprintf("the keys \"%s\"", shown(&w->found, REXP_MARK_KEY_TEMPLATE));
-		of_job = psprintf("\"%s\"", shown(&w->next, REXP_MARK_KEY_TEMPLATE));
-	}
-	if (of_mark != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("mark \"%s\" in Redis is of %s, not of %s",
-						w->job->mark, of_mark, of_job),
-				 errhint("Take another mark, or forget this one: SELECT redis_export_reset_mark(%s, %s).",
-						 quote_literal_cstr(w->job->server),
-						 quote_literal_cstr(w->job->mark))));
-}
-
-/* A value as Redis has it. */
+/* A value as Redis has it; an error if it is no text in the database's encoding. */
 static Datum
 parse_value(const Column *column, const char *field)
 {
+	char	   *text = rexp_reply_text(field, strlen(field));
 	RexpOutputSettings saved;
 	Datum		value;
 
+	if (text == NULL)
+	{
+		char		shown[128];
+
+		rexp_printable(shown, sizeof(shown), field, strlen(field));
+		ereport(ERROR,
+				(errcode(ERRCODE_UNTRANSLATABLE_CHARACTER),
+				 errmsg("the mark in Redis contains bytes that are not valid in the encoding of this database"),
+				 errdetail("It is \"%s\".", shown)));
+	}
 	rexp_output_settings_enter(&saved);
-	value = rexp_mark_value(column->type, rexp_mark_text(field));
+	value = value_of_text(column->type, text);
 	rexp_output_settings_leave(&saved);
 	return value;
 }
@@ -364,7 +357,7 @@ bound_literal(const RexpWatermark *w, Datum mark)
 	rexp_output_settings_enter(&saved);
 	bound = bound_of(w, mark);
 	rexp_output_settings_leave(&saved);
-	return psprintf("%s::%s", quote_literal_cstr(rexp_mark_output(w->column.type, bound)),
+	return psprintf("%s::%s", quote_literal_cstr(output_of(w->column.type, bound)),
 					format_type_extended(w->column.type, -1, FORMAT_TYPE_TYPEMOD_GIVEN |
 										 FORMAT_TYPE_FORCE_QUALIFY));
 }
@@ -401,15 +394,16 @@ statement_of(const char *query)
 	return statement->stmt_len > 0 ? pnstrdup(start, statement->stmt_len) : pstrdup(start);
 }
 
-/* Warn if a transaction has been writing for longer than the overlap. */
+/* Warn if a transaction, which began to write then, has done so for longer than the overlap. */
 static void
-look_for_writers(RexpWatermark *w)
+judge_writer(RexpWatermark *w, TimestampTz began)
 {
-	TimestampTz began = rexp_oldest_writer();
 	double		age = (GetCurrentTimestamp() - began) / 1000.0;
+	double		overlap = is_time(w->column.type) ?
+		rexp_interval_milliseconds(&w->job->overlap) : 0;
 	RexpCounters counters = {0};
 
-	if (began == 0 || !(age > rexp_interval_milliseconds(&w->job->overlap)))
+	if (began == 0 || !(age > overlap))
 		return;
 	w->writer_age = Max((int64) age, 1);
 	rexp_watermark_count(w, &counters);
@@ -418,31 +412,34 @@ look_for_writers(RexpWatermark *w)
 
 /*
  * rexp_watermark_query
- *	  The query that returns those rows of a query only that are above the mark.
+ *	  The query that returns those rows of a query only that are wanted: if only new ones
+ *	  are, those above the mark that was found.
  *
  * Call it with the rights of the query, right before its snapshot is taken: a
  * transaction that ends before may be warned of, and one that ends later will.
  */
 const char *
-rexp_watermark_query(RexpWatermark *w, const char *query)
+rexp_watermark_query(RexpWatermark *w, const char *query, const RexpMark *found)
 {
 	MemoryContext old;
 	char	   *result = NULL;
 	Datum		mark;
+	TimestampTz writer;
 
 	if (w == NULL)
 		return query;
-	look_for_writers(w);
+	w->found = found;
+	writer = rexp_oldest_writer();
 
 	/* functions of a type may run queries, and constants are read by them */
 	PushActiveSnapshot(GetTransactionSnapshot());
 	w->column = find_column(w->job, rexp_source_check(query, NULL));
+	judge_writer(w, writer);
 	old = MemoryContextSwitchTo(w->context);
-	w->next.fields[REXP_MARK_TYPE] = utf8(rexp_mark_type_name(w->column.type));
-	if (is_there(&w->found))
+	w->next.type = utf8(type_name(w->column.type));
+	if (w->job->rows == REXP_ROWS_NEW && is_of_column(w))
 	{
-		check_mark(w);
-		mark = parse_value(&w->column, w->found.fields[REXP_MARK_VALUE]);
+		mark = parse_value(&w->column, found->value);
 		keep(w, mark);
 		/* a comment at the end of the query ends with the line */
 		result = psprintf("SELECT * FROM (%s\n) AS redis_export WHERE redis_export.%s %s %s",
@@ -494,123 +491,63 @@ rexp_watermark_seal(RexpWatermark *w)
 	if (w == NULL || !w->has_highest)
 		return;
 	old = MemoryContextSwitchTo(w->context);
-	w->next.fields[REXP_MARK_VALUE] = utf8(rexp_mark_output(w->column.type, w->highest));
+	w->next.value = utf8(output_of(w->column.type, w->highest));
 	MemoryContextSwitchTo(old);
 }
 
 /*
- * The end
+ * rexp_watermark_next
+ *	  The mark as it is to be, or NULL if no row had a value.
  */
-
-typedef enum Meanwhile
+const RexpMark *
+rexp_watermark_next(const RexpWatermark *w)
 {
-	MEANWHILE_NOTHING,			/* it may be moved */
-	MEANWHILE_FURTHER,			/* it is further than we would move it */
-	MEANWHILE_RESET				/* somebody wants rows once more, or all is gone */
-} Meanwhile;
+	return w != NULL && w->next.value != NULL ? &w->next : NULL;
+}
 
-/* Compare a mark that has changed with ours and with what it was. */
-static Meanwhile
-compare_marks(const RexpWatermark *w, const RexpMark *present)
+/* A mark that somebody gives. */
+typedef struct Given
 {
-	const Column *column = &w->column;
-	Datum		value;
+	const Column *column;
+	const char *text;
+	char	   *value;			/* as it is to be in Redis */
+} Given;
 
-	if (!is_same(present, &w->next, REXP_MARK_COLUMN) ||
-		!is_same(present, &w->next, REXP_MARK_TYPE))
-		return MEANWHILE_RESET;
-	value = parse_value(column, present->fields[REXP_MARK_VALUE]);
-	if (is_there(&w->found) &&
-		compare(column, value, parse_value(column, w->found.fields[REXP_MARK_VALUE])) < 0)
-		return MEANWHILE_RESET;
-	return compare(column, value, w->highest) > 0 ? MEANWHILE_FURTHER : MEANWHILE_NOTHING;
+static void
+read_given(void *arg)
+{
+	Given	   *given = arg;
+
+	given->value = utf8(output_of(given->column->type,
+								  value_of_text(given->column->type, given->text)));
 }
 
 /*
- * What has become of the mark since we read it?  Between this and our writing it
- * there is a moment left, in which another run with this mark may move it: it then is
- * what we have read up to, which is true, and the next run reads what lies between
- * once more.
+ * rexp_watermark_given
+ *	  The mark of this text, in the settings of this session, as it is to be in Redis;
+ *	  palloc'd.  NULL is no mark.  Raises an error if the column cannot have it.
  */
-static Meanwhile
-meanwhile(const RexpWatermark *w, const RexpMark *present)
+RexpMark
+rexp_watermark_given(const RexpJob *job, TupleDesc desc, const char *text)
 {
-	Meanwhile	result;
-	RexpFence	fence;
+	RexpMark	mark = {NULL, NULL, NULL};
+	Column		column;
+	Given		given = {&column, text, NULL};
 
-	/* with the note of a first run, rows that it has written have gone */
-	if (w->begun != NULL &&
-		(present->begun == NULL || strcmp(present->begun, w->begun) != 0))
-		return MEANWHILE_RESET;
-	if (!is_there(present))
-		return is_there(&w->found) ? MEANWHILE_RESET : MEANWHILE_NOTHING;
-	if (is_same(present, &w->found, REXP_MARK_VALUE) &&
-		is_same(present, &w->found, REXP_MARK_COLUMN) &&
-		is_same(present, &w->found, REXP_MARK_TYPE))
-		return MEANWHILE_NOTHING;
+	if (job->watermark_column == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("export \"%s\" has no watermark column", job->name)));
+	column = find_column(job, desc);
+	mark.column = utf8(job->watermark_column);
+	mark.type = utf8(type_name(column.type));
+	if (text == NULL)
+		return mark;
 
-	/* the type's functions may be anybody's, and need the catalogs */
-	rexp_fence_begin(&fence, w->session->current_user, w->session->sec_context);
-	PushActiveSnapshot(GetTransactionSnapshot());
-	result = compare_marks(w, present);
-	PopActiveSnapshot();
-	rexp_fence_commit(&fence);
-	return result;
-}
-
-/* Move it, if it may be.  Returns false if the job has failed. */
-static bool
-move(RexpWatermark *w, RexpPipeline *pipeline)
-{
-	const RexpCounters *counters = rexp_pipeline_counters(pipeline);
-	RexpMark	present;
-
-	w->stays = counters->rows_failed > 0 || rexp_may_have_lost(counters) ||
-		counters->evicted_keys > 0;
-	if (w->stays)
-		return true;
-	if (!rexp_mark_read(pipeline, w->key, &present))
-		return false;
-	switch (meanwhile(w, &present))
-	{
-		case MEANWHILE_FURTHER:
-			break;
-		case MEANWHILE_RESET:
-			w->stays = true;
-			break;
-		case MEANWHILE_NOTHING:
-			w->next.fields[REXP_MARK_ROWS] = psprintf(INT64_FORMAT, counters->rows_written);
-			w->stays = !rexp_mark_write(pipeline, w->key, &w->next);
-			break;
-	}
-	return rexp_pipeline_error(pipeline) == NULL;
-}
-
-/*
- * rexp_watermark_move
- *	  All rows are settled: move the mark, if each is acknowledged.  Returns false if
- *	  the job has failed.
- */
-bool
-rexp_watermark_move(RexpWatermark *w, RexpPipeline *pipeline)
-{
-	MemoryContext old;
-	RexpCounters counters;
-	bool		good;
-
-	/* no row had a value: there is nothing to be told of */
-	if (w == NULL || w->next.fields[REXP_MARK_VALUE] == NULL)
-		return true;
-	old = MemoryContextSwitchTo(w->context);
-	good = move(w, pipeline);
-	MemoryContextSwitchTo(old);
-	if (good && w->stays)
-	{
-		counters = *rexp_pipeline_counters(pipeline);
-		rexp_watermark_count(w, &counters);
-		rexp_watermark_warn_of_mark(w->number, &counters);
-	}
-	return good;
+	/* the type's functions may be anybody's */
+	rexp_fence_and_roll_back(rexp_job_session(job), read_given, &given);
+	mark.value = given.value;
+	return mark;
 }
 
 /*
@@ -620,10 +557,8 @@ rexp_watermark_move(RexpWatermark *w, RexpPipeline *pipeline)
 void
 rexp_watermark_count(const RexpWatermark *w, RexpCounters *counters)
 {
-	if (w == NULL)
-		return;
-	counters->writer_age = w->writer_age;
-	counters->mark_stays = w->stays;
+	if (w != NULL)
+		counters->writer_age = w->writer_age;
 }
 
 /*
@@ -659,7 +594,7 @@ rexp_watermark_warn_of_mark(int64 job, const RexpCounters *counters)
 				 errdetail("Redis may have lost rows that it had acknowledged.") :
 				 counters->evicted_keys > 0 ?
 				 errdetail("Redis evicted keys, which may be those of rows that it had acknowledged.") :
-				 errdetail("It was reset while the export ran, or Redis was flushed."),
-				 errhint("The next export with this mark writes these rows again."),
+				 errdetail("Redis was flushed while the export ran."),
+				 errhint("The next run with rows => 'new' writes these rows again."),
 				 errhidestmt(true)));
 }

@@ -10,7 +10,7 @@
 
 #include "executor/tuptable.h"
 #include "job.h"
-#include "session.h"
+#include "record.h"
 
 /* NULL is that of a job that has none. */
 typedef struct RexpWatermark RexpWatermark;
@@ -18,14 +18,17 @@ typedef struct RexpWatermark RexpWatermark;
 /* in the caller */
 extern void rexp_watermark_check(const RexpJob *job, TupleDesc desc);
 
+/* in the caller, for redis_export_set_mark() */
+extern RexpMark rexp_watermark_given(const RexpJob *job, TupleDesc desc,
+									 const char *text);
+
 /* in the worker, in this order */
-extern RexpWatermark *rexp_watermark_create(int64 number, const RexpJob *job,
-											const RexpSession *session);
-extern bool rexp_watermark_read(RexpWatermark *watermark, RexpPipeline *pipeline);
-extern const char *rexp_watermark_query(RexpWatermark *watermark, const char *query);
+extern RexpWatermark *rexp_watermark_create(int64 number, const RexpJob *job);
+extern const char *rexp_watermark_query(RexpWatermark *watermark, const char *query,
+										const RexpMark *found);
 extern void rexp_watermark_note(RexpWatermark *watermark, TupleTableSlot *slot);
 extern void rexp_watermark_seal(RexpWatermark *watermark);
-extern bool rexp_watermark_move(RexpWatermark *watermark, RexpPipeline *pipeline);
+extern const RexpMark *rexp_watermark_next(const RexpWatermark *watermark);
 extern void rexp_watermark_count(const RexpWatermark *watermark,
 								 RexpCounters *counters);
 

@@ -25,6 +25,7 @@
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
 #include "prune.h"
+#include "record.h"
 #include "server_options.h"
 #include "source.h"
 #include "storage/proc.h"
@@ -50,7 +51,8 @@ typedef struct Worker
 	RexpEncoder *encoder;
 	RexpDocumentColumn column;	/* whose values are completed late */
 	RexpPrune  *prune;			/* or NULL */
-	RexpWatermark *watermark;	/* NULL: all rows are wanted */
+	RexpRecord *record;			/* NULL: the export has no name */
+	RexpWatermark *watermark;	/* or NULL */
 	const char *shown;			/* of the query */
 	TimestampTz started_at;
 	RexpError	fatal;			/* sqlstate 0: none seen */
@@ -114,6 +116,7 @@ finish(Worker *worker, RexpState state, const RexpError *error)
 		counters = *rexp_pipeline_counters(worker->pipeline);
 	}
 	rexp_watermark_count(worker->watermark, &counters);
+	counters.mark_stays = rexp_record_mark_stays(worker->record);
 	log_end(worker, state, error, &counters);
 	rexp_progress_finish(worker->progress, state, error, &counters);
 	RESUME_INTERRUPTS();
@@ -211,8 +214,8 @@ prepare_session(Worker *worker)
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	worker->link_options = rexp_link_options(worker->job.server,
 											 worker->session.current_user, NULL);
-	worker->watermark = rexp_watermark_create(worker->number, &worker->job,
-											  &worker->session);
+	worker->record = rexp_record_create(&worker->job, &worker->session);
+	worker->watermark = rexp_watermark_create(worker->number, &worker->job);
 	worker->shown = rexp_source_shown(worker->job.query, worker->session.current_user);
 	prepare_books(worker);
 	MemoryContextSwitchTo(old);
@@ -223,8 +226,9 @@ prepare_session(Worker *worker)
 static void
 read_rows(Worker *worker)
 {
-	RexpSource *source = rexp_source_open(rexp_watermark_query(worker->watermark,
-															  worker->job.query));
+	RexpSource *source =
+		rexp_source_open(rexp_watermark_query(worker->watermark, worker->job.query,
+											  rexp_record_mark(worker->record)));
 	RexpError	misfit;
 
 	worker->encoder = rexp_encoder_create(&worker->job.encoding,
@@ -366,6 +370,16 @@ run_query(Worker *worker)
 	pgstat_report_stat(true);
 }
 
+/* For the server's log; who waits is told, too. */
+static void
+warn_of_mark(Worker *worker)
+{
+	RexpCounters counters = *rexp_pipeline_counters(worker->pipeline);
+
+	counters.mark_stays = rexp_record_mark_stays(worker->record);
+	rexp_watermark_warn_of_mark(worker->number, &counters);
+}
+
 static void
 run(Worker *worker)
 {
@@ -382,16 +396,18 @@ run(Worker *worker)
 	MemoryContextSwitchTo(old);
 
 	if (!rexp_pipeline_open(worker->pipeline) ||
-		!rexp_watermark_read(worker->watermark, worker->pipeline) ||
+		!rexp_record_begin(worker->record, worker->pipeline, "") ||
 		(index != NULL && !rexp_pipeline_watch_index(worker->pipeline, index)))
 		raise_pipeline_error(worker);
 	run_query(worker);
 	if (!rexp_pipeline_finish(worker->pipeline))
 		raise_pipeline_error(worker);
 	sweep(worker);
-	if (!rexp_watermark_move(worker->watermark, worker->pipeline) ||
+	if (!rexp_record_end(worker->record, worker->pipeline,
+						 rexp_watermark_next(worker->watermark)) ||
 		(index != NULL && !rexp_pipeline_wait_index(worker->pipeline)))
 		raise_pipeline_error(worker);
+	warn_of_mark(worker);
 
 	disable_timeout(STATEMENT_TIMEOUT, false);
 	finish(worker, REXP_STATE_DONE, NULL);

@@ -214,6 +214,7 @@ sub keeping_fake
 		return exists $store->{$key} ? '+ReJSON-RL' : '+none' if $name eq 'TYPE';
 		return ':' . (exists $store->{$key} ? 1 : 0) if $name eq 'PEXPIRE';
 		return ':' . (defined delete $store->{$key}{ $rest[0] } ? 1 : 0) if $name eq 'HDEL';
+		return ':' . keys %{ $store->{$key} // {} } if $name eq 'HLEN';
 		if ($name eq 'HGET')
 		{
 			my $entry = $store->{$key}{ $rest[0] };
@@ -227,7 +228,9 @@ sub keeping_fake
 	};
 	my $fake = RedisExport::Fake->new(sub {
 		my ($fake, $client, @words) = @_;
+		return record_does($fake, @words) if is_of_record(@words);
 		if ($words[0] eq 'MULTI') { $client->{queue} = []; return '+OK' }
+		if ($words[0] eq 'DISCARD') { return delete $client->{queue} ? '+OK' : '-ERR DISCARD without MULTI' }
 		if ($words[0] eq 'EXEC')
 		{
 			my $queue = delete $client->{queue} or return '-ERR EXEC without MULTI';
@@ -250,6 +253,26 @@ sub keeping_fake
 	});
 	add_server($node, $fake, name => 'kept_' . ++$fakes);
 	return ($fake, "'kept_$fakes'");
+}
+
+# Is it about the record of an export, or its lease, and not about its books?
+sub is_of_record { return ($_[1] // '') =~ /^redis_export:/ && $_[1] !~ /:keys\z/ }
+
+# What a Redis answers then.
+sub record_does
+{
+	my ($fake, $name, $key, @rest) = @_;
+	my $records = $fake->{records} //= {};
+	my $bulk = sub { return defined $_[0] ? '$' . length($_[0]) . "\r\n$_[0]" : '$-1' };
+	return '*' . 2 * keys(%{ $records->{$key} }) . join '', map { "\r\n" . $bulk->($_) } %{ $records->{$key} // {} } if $name eq 'HGETALL';
+	return $bulk->($records->{$key}{ $rest[0] }) if $name eq 'HGET';
+	return $bulk->($records->{$key}) if $name eq 'GET';
+	return ':1' if $name eq 'HSET' && do { %{ $records->{$key} } = (%{ $records->{$key} // {} }, @rest); 1 };
+	return ':1' if $name eq 'HDEL' && do { delete @{ $records->{$key} }{@rest}; 1 };
+	return exists $records->{$key} ? '$-1' : do { $records->{$key} = $rest[0]; '+OK' } if $name eq 'SET';
+	return ':' . (defined delete $records->{$key} ? 1 : 0) if $name eq 'DEL';
+	return ':1' if $name eq 'SADD' || $name eq 'PEXPIRE';
+	return "-ERR unknown command '$name'";
 }
 
 # Plays what a fake was sent once more, and returns what was wrong with it:
@@ -293,6 +316,8 @@ sub wrong_in
 	{
 		my ($words, $reply, $number) = @$command{qw(words reply client)};
 		my $client = $client{$number} //= {};
+		next if is_of_record(@$words);
+		delete $client->{queue} if $words->[0] eq 'DISCARD';
 		my $answered = ($reply //= '') ne CLOSE;
 		my $good = $answered ? $reply !~ /^-/ : $fake->flag('done');
 		if ($words->[0] eq 'MULTI') { $client->{queue} = [] }

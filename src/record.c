@@ -1,0 +1,591 @@
+/*-------------------------------------------------------------------------
+ *
+ * record.c
+ *	  What Redis knows of an export as a whole: whose it is, who runs it, how its
+ *	  last run ended, and how far it got.
+ *
+ * The record is a hash, redis_export:{NAME}, in which all is UTF-8:
+ *
+ *	id, database, role	whose it is: the id is that of the definition
+ *	run					the stamp of the latest run (eight hex digits)
+ *	holder				who runs it; not there when nobody does
+ *	unclean:STAMP		one for each run that has begun and has not ended clean
+ *	mark, mark_type, mark_column, mark_at
+ *						how far a run with a watermark got
+ *	state, ended_at, rows_read and other counts
+ *						of the last run that came to its end
+ *
+ * Names of exports that have books in this Redis are in the set redis_export:exports.
+ *
+ * It is in Redis, and not in a table, so that exports on a replica have it too, and so
+ * that a Redis that has lost its data has lost its record with it.
+ *
+ * A run writes unclean:STAMP before its first row, and takes it away at its end if each
+ * of its rows was acknowledged: entries of the books count only if they are of no unclean
+ * run (books.c).  So a run that is killed needs to do nothing for the next one to know.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "books.h"
+#include "cluster.h"
+#include "command.h"
+#include "commands/dbcommands.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "own_keys.h"
+#include "record.h"
+#include "text.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/datetime.h"
+#include "utils/json.h"
+#include "utils/timestamp.h"
+#include "value.h"
+
+#define REGISTRY REXP_OWN_PREFIX "exports"
+#define UNCLEAN "unclean:"
+
+/* The digits of a stamp. */
+#define STAMP_SIZE 8
+
+struct RexpRecord
+{
+	const RexpJob *job;
+	const char *name;			/* in UTF-8, as all below */
+	char	   *key;
+	char	   *database;
+	char	   *role;
+	MemoryContext context;		/* of all that lives as long as this */
+	uint32		stamp;			/* of this run */
+	char		stamp_text[STAMP_SIZE + 1];
+	bool		had_run;		/* there was a record */
+	uint32		unclean[REXP_UNCLEAN_MOST];
+	int			nunclean;		/* may be more than are kept */
+	List	   *unclean_fields; /* of char *, all of them */
+	RexpMark	mark;			/* as it was at the start */
+	bool		mark_stays;		/* it was not moved, though all rows were read */
+};
+
+static char *
+utf8(const char *text)
+{
+	return rexp_literal_utf8(text, strlen(text));
+}
+
+/* The key of a record, palloc'd.  In a transaction, as the name is converted. */
+static char *
+record_key(const char *name)
+{
+	return utf8(psprintf(REXP_OWN_PREFIX "{%s}", name));
+}
+
+/*
+ * rexp_record_create
+ *	  The record of a job, in a transaction, in the current context; NULL if the export
+ *	  has no name.  job must live as long.
+ */
+RexpRecord *
+rexp_record_create(const RexpJob *job, const RexpSession *session)
+{
+	RexpRecord *record;
+
+	if (job->name == NULL)
+		return NULL;
+	record = palloc0(sizeof(RexpRecord));
+	record->job = job;
+	record->context = CurrentMemoryContext;
+	record->name = utf8(job->name);
+	record->key = record_key(job->name);
+	record->database = utf8(get_database_name(session->database));
+	record->role = utf8(GetUserNameFromId(session->current_user, false));
+	return record;
+}
+
+/* This moment, as ISO 8601 has it, in UTC. */
+static char *
+now_text(void)
+{
+	char	   *text = palloc(MAXDATELEN + 1);
+	int			utc = 0;
+
+	JsonEncodeDateTime(text, TimestampTzGetDatum(GetCurrentTimestamp()), TIMESTAMPTZOID,
+					   &utc);
+	return text;
+}
+
+/*
+ * Requests and replies
+ */
+
+static void
+append_words(RexpBuffer *request, List *words)
+{
+	ListCell   *cell;
+
+	rexp_resp_header(request, '*', list_length(words));
+	foreach(cell, words)
+		rexp_resp_word(request, lfirst(cell));
+}
+
+/* Add a field and its value to the words of a HSET. */
+static List *
+add_field(List *words, const char *field, const char *value)
+{
+	return lappend(lappend(words, unconstify(char *, field)), unconstify(char *, value));
+}
+
+static List *
+add_count(List *words, const char *field, int64 count)
+{
+	return add_field(words, field, psprintf(INT64_FORMAT, count));
+}
+
+/* Free a reply that is none of this type, and raise the error that it is. */
+static void
+need_reply(redisReply *reply, int type, const char *failing)
+{
+	RexpError	error;
+
+	if (reply->type == type)
+		return;
+	if (reply->type == REDIS_REPLY_ERROR)
+		(void) rexp_answer_to(reply->str, reply->len, &error);
+	else
+		rexp_error_set(&error, ERRCODE_PROTOCOL_VIOLATION,
+					   "Redis gave an answer that is none to this command");
+	freeReplyObject(reply);
+	rexp_error_prefix(&error, "%s: ", failing);
+	rexp_error_hint(&error, "%s", REXP_BOOKS_HINT);
+	rexp_error_raise(&error);
+}
+
+static char *
+failing_to(const char *what, const char *name)
+{
+	return psprintf("could not %s the record of export \"%s\" in Redis", what, name);
+}
+
+/* Ask the node that has the key; NULL if the job has failed. */
+static redisReply *
+ask(RexpPipeline *pipeline, const char *key, List *words, const char *failing)
+{
+	RexpBuffer	request;
+	redisReply *reply;
+
+	rexp_buffer_init(&request, 512);
+	append_words(&request, words);
+	reply = rexp_pipeline_ask(pipeline, &request, key, strlen(key), failing);
+	rexp_buffer_free(&request);
+	return reply;
+}
+
+/* The same, with a reply of this type that is not looked at. */
+static bool
+tell(RexpPipeline *pipeline, const char *key, List *words, int type, const char *failing)
+{
+	redisReply *reply = ask(pipeline, key, words, failing);
+
+	if (reply == NULL)
+		return false;
+	need_reply(reply, type, failing);
+	freeReplyObject(reply);
+	return true;
+}
+
+/* The value of a field in an answer to HGETALL, palloc'd; NULL: not there. */
+static char *
+field_of(const redisReply *reply, const char *field)
+{
+	for (size_t i = 0; i + 1 < reply->elements; i += 2)
+	{
+		const redisReply *name = reply->element[i];
+		const redisReply *value = reply->element[i + 1];
+
+		if (name->type == REDIS_REPLY_STRING && value->type == REDIS_REPLY_STRING &&
+			name->len == strlen(field) && memcmp(name->str, field, name->len) == 0)
+			return pnstrdup(value->str, value->len);
+	}
+	return NULL;
+}
+
+static const char *
+shown(const char *field)
+{
+	return field != NULL ? rexp_text_shown(field) : "?";
+}
+
+/* Raise an error if the record is that of another definition with the same name. */
+static void
+check_id(const RexpJob *job, const redisReply *reply)
+{
+	const char *id = field_of(reply, "id");
+
+	if (id == NULL || strcmp(id, job->id) == 0)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("the books of export \"%s\" in Redis are those of another definition",
+					job->name),
+			 errdetail("They belong to role \"%s\" in database \"%s\"; its last run ended at %s.",
+					   shown(field_of(reply, "role")), shown(field_of(reply, "database")),
+					   shown(field_of(reply, "ended_at"))),
+			 errhint("Give this export another name. Or, if the other is gone for good, take its books over: SELECT redis_export_reset(%s).",
+					 quote_literal_cstr(job->name))));
+}
+
+/*
+ * For a run
+ */
+
+/* Learn which runs have not ended clean. */
+static void
+read_unclean(RexpRecord *record, const redisReply *reply)
+{
+	for (size_t i = 0; i + 1 < reply->elements; i += 2)
+	{
+		const redisReply *name = reply->element[i];
+		char	   *field;
+
+		if (name->type != REDIS_REPLY_STRING ||
+			strncmp(name->str, UNCLEAN, strlen(UNCLEAN)) != 0)
+			continue;
+		field = pnstrdup(name->str, name->len);
+		record->unclean_fields = lappend(record->unclean_fields, field);
+		if (record->nunclean < REXP_UNCLEAN_MOST)
+			record->unclean[record->nunclean] =
+				(uint32) strtoul(field + strlen(UNCLEAN), NULL, 16);
+		record->nunclean++;
+	}
+}
+
+/* Read the record as it is.  False if the job has failed. */
+static bool
+read_record(RexpRecord *record, RexpPipeline *pipeline)
+{
+	const char *failing = failing_to("read", record->job->name);
+	redisReply *reply = ask(pipeline, record->key, list_make2("HGETALL", record->key),
+							failing);
+
+	if (reply == NULL)
+		return false;
+	need_reply(reply, REDIS_REPLY_ARRAY, failing);
+	check_id(record->job, reply);
+	record->had_run = field_of(reply, "run") != NULL;
+	record->mark.value = field_of(reply, "mark");
+	record->mark.type = field_of(reply, "mark_type");
+	record->mark.column = field_of(reply, "mark_column");
+	read_unclean(record, reply);
+	freeReplyObject(reply);
+	return true;
+}
+
+/* A stamp that is none of those which are not clean. */
+static void
+choose_stamp(RexpRecord *record)
+{
+	bool		taken;
+
+	do
+	{
+		taken = false;
+		if (!pg_strong_random(&record->stamp, sizeof(record->stamp)))
+			record->stamp = (uint32) GetCurrentTimestamp();
+		for (int i = 0; i < Min(record->nunclean, REXP_UNCLEAN_MOST); i++)
+			taken |= record->unclean[i] == record->stamp;
+	} while (taken);
+	snprintf(record->stamp_text, sizeof(record->stamp_text), "%08x", record->stamp);
+}
+
+/* Raise an error if this Redis has no transactions, without which books cannot be kept. */
+static bool
+need_transactions(RexpRecord *record, RexpPipeline *pipeline)
+{
+	redisReply *reply;
+
+	if (!tell(pipeline, record->key, list_make1("MULTI"), REDIS_REPLY_STATUS,
+			  "could not begin a transaction in Redis"))
+		return false;
+	reply = ask(pipeline, record->key, list_make1("DISCARD"), NULL);
+	if (reply == NULL)
+		return false;
+
+	/* after a new connection it is an error, which says that there is none to discard */
+	freeReplyObject(reply);
+	return true;
+}
+
+/* The words that write whose record it is, and the stamp of this run. */
+static List *
+identity(const RexpRecord *record)
+{
+	List	   *words = list_make2("HSET", record->key);
+
+	words = add_field(words, "id", record->job->id);
+	words = add_field(words, "database", record->database);
+	words = add_field(words, "role", record->role);
+	return add_field(words, "run", record->stamp_text);
+}
+
+/*
+ * rexp_record_begin
+ *	  A run begins: read the record, write that it does, and tell the books which of
+ *	  their entries count.  holder is who runs it, in UTF-8.
+ *
+ * Returns false if the job has failed.  Raises an error if the record is another's, or
+ * cannot be read or written.
+ */
+bool
+rexp_record_begin(RexpRecord *record, RexpPipeline *pipeline, const char *holder)
+{
+	RexpBooks  *books;
+	MemoryContext old;
+	List	   *words;
+	const char *failing;
+
+	if (record == NULL)
+		return true;
+	books = record->job->pipeline.books;
+	old = MemoryContextSwitchTo(record->context);
+	failing = failing_to("write", record->job->name);
+	if (!need_transactions(record, pipeline) || !read_record(record, pipeline))
+		return false;
+	choose_stamp(record);
+
+	words = add_field(identity(record), "holder", holder);
+	words = add_field(words, psprintf(UNCLEAN "%s", record->stamp_text), now_text());
+	if (!tell(pipeline, record->key, words, REDIS_REPLY_INTEGER, failing) ||
+		!tell(pipeline, REGISTRY, list_make3("SADD", REGISTRY, unconstify(char *, record->name)),
+			  REDIS_REPLY_INTEGER, failing))
+		return false;
+
+	if (!record->had_run || record->nunclean > REXP_UNCLEAN_MOST)
+		rexp_books_write_all(books);
+	record->unclean[Min(record->nunclean, REXP_UNCLEAN_MOST - 1)] = record->stamp;
+	rexp_books_begin(books, record->stamp, record->unclean,
+					 Min(record->nunclean + 1, REXP_UNCLEAN_MOST));
+	MemoryContextSwitchTo(old);
+	return true;
+}
+
+/* How far earlier runs got, as the record had it; it lives as long as the record. */
+const RexpMark *
+rexp_record_mark(const RexpRecord *record)
+{
+	return record != NULL ? &record->mark : NULL;
+}
+
+/* The words that write how the run has ended. */
+static List *
+outcome(RexpRecord *record, const RexpCounters *counters, const RexpMark *mark,
+		bool clean)
+{
+	List	   *words = identity(record);
+
+	words = add_field(words, "state", "done");
+	words = add_field(words, "ended_at", now_text());
+	words = add_count(words, "rows_read", counters->rows_read);
+	words = add_count(words, "rows_written", counters->rows_written);
+	words = add_count(words, "rows_unchanged", counters->rows_unchanged);
+	words = add_count(words, "rows_failed", counters->rows_failed);
+	words = add_count(words, "rows_skipped", counters->rows_skipped);
+	words = add_count(words, "keys_deleted", counters->rows_pruned);
+	if (!clean)
+		words = add_field(words, psprintf(UNCLEAN "%s", record->stamp_text), now_text());
+	if (mark != NULL)
+	{
+		words = add_field(words, "mark", mark->value);
+		words = add_field(words, "mark_type", mark->type);
+		words = add_field(words, "mark_column", mark->column);
+		words = add_field(words, "mark_at", now_text());
+	}
+	return words;
+}
+
+/* The words that take away what says that this run is not through. */
+static List *
+words_of_end(const RexpRecord *record, bool clean, bool all)
+{
+	List	   *words = list_make3("HDEL", record->key, "holder");
+	ListCell   *cell;
+
+	if (clean)
+		words = lappend(words, psprintf(UNCLEAN "%s", record->stamp_text));
+
+	/* each row was written, and has an entry of this run */
+	if (clean && all)
+	{
+		foreach(cell, record->unclean_fields)
+			words = lappend(words, lfirst(cell));
+	}
+	return words;
+}
+
+/* Is the record still that of this run?  False, too, if the job has failed. */
+static bool
+is_ours(RexpRecord *record, RexpPipeline *pipeline)
+{
+	const char *failing = failing_to("read", record->job->name);
+	redisReply *reply = ask(pipeline, record->key,
+							list_make3("HGET", record->key, "run"), failing);
+	bool		ours;
+
+	if (reply == NULL)
+		return false;
+	ours = reply->type == REDIS_REPLY_STRING && reply->len == STAMP_SIZE &&
+		memcmp(reply->str, record->stamp_text, STAMP_SIZE) == 0;
+	freeReplyObject(reply);
+	return ours;
+}
+
+/*
+ * rexp_record_end
+ *	  All rows are settled: write how the run has ended, and move the mark to next,
+ *	  unless that is NULL.
+ *
+ * The mark stays where it was if it is not certain that Redis has each row.  Returns false
+ * if the job has failed.
+ */
+bool
+rexp_record_end(RexpRecord *record, RexpPipeline *pipeline, const RexpMark *next)
+{
+	const RexpCounters *counters;
+	const char *failing;
+	MemoryContext old;
+	bool		clean;
+
+	if (record == NULL)
+		return true;
+	counters = rexp_pipeline_counters(pipeline);
+	old = MemoryContextSwitchTo(record->context);
+	failing = failing_to("write", record->job->name);
+	clean = rexp_pipeline_is_clean(pipeline);
+	record->mark_stays = next != NULL &&
+		(counters->rows_failed > 0 || rexp_may_have_lost(counters) ||
+		 counters->evicted_keys > 0);
+	if (!is_ours(record, pipeline))
+	{
+		if (rexp_pipeline_error(pipeline) != NULL)
+			return false;
+
+		/* it was lost meanwhile, and rows with it; those that are there have entries */
+		record->mark_stays = next != NULL;
+	}
+	if (!tell(pipeline, record->key,
+			  outcome(record, counters, record->mark_stays ? NULL : next, clean),
+			  REDIS_REPLY_INTEGER, failing) ||
+		!tell(pipeline, record->key,
+			  words_of_end(record, clean, record->nunclean > REXP_UNCLEAN_MOST &&
+						   record->job->rows != REXP_ROWS_NEW),
+			  REDIS_REPLY_INTEGER, failing))
+		return false;
+	MemoryContextSwitchTo(old);
+	return true;
+}
+
+/* Is the mark where it was, though all rows were read and have one above it? */
+bool
+rexp_record_mark_stays(const RexpRecord *record)
+{
+	return record != NULL && record->mark_stays;
+}
+
+/*
+ * In a session
+ */
+
+static redisReply *
+send_words(const RexpJob *job, List *words)
+{
+	RexpBuffer	request;
+
+	rexp_buffer_init(&request, 256);
+	append_words(&request, words);
+	return rexp_send_command(job->server, job->owner, &request);
+}
+
+/* Raise an error unless the record, if there is one, is this definition's. */
+static void
+check_whose(const RexpJob *job, const char *key)
+{
+	redisReply *reply = send_words(job, list_make2("HGETALL", unconstify(char *, key)));
+
+	need_reply(reply, REDIS_REPLY_ARRAY, failing_to("read", job->name));
+	PG_TRY();
+	{
+		check_id(job, reply);
+	}
+	PG_FINALLY();
+	{
+		freeReplyObject(reply);
+	}
+	PG_END_TRY();
+}
+
+/*
+ * rexp_record_set_mark
+ *	  Let the next run begin above this mark; with value NULL, let it read all rows.
+ */
+void
+rexp_record_set_mark(const RexpJob *job, const RexpMark *mark)
+{
+	char	   *key = record_key(job->name);
+	List	   *words;
+	redisReply *reply;
+
+	check_whose(job, key);
+	if (mark->value != NULL)
+	{
+		words = list_make2("HSET", key);
+		words = add_field(words, "id", job->id);
+		words = add_field(words, "mark", mark->value);
+		words = add_field(words, "mark_type", mark->type);
+		words = add_field(words, "mark_column", mark->column);
+		words = add_field(words, "mark_at", now_text());
+	}
+	else
+	{
+		words = list_make5("HDEL", key, "mark", "mark_type", "mark_column");
+		words = lappend(words, "mark_at");
+	}
+	reply = send_words(job, words);
+	need_reply(reply, REDIS_REPLY_INTEGER, failing_to("write", job->name));
+	freeReplyObject(reply);
+}
+
+/* Delete a key; it need not be there. */
+static void
+delete_key(const RexpJob *job, const char *key)
+{
+	redisReply *reply = send_words(job, list_make2("UNLINK", unconstify(char *, key)));
+
+	need_reply(reply, REDIS_REPLY_INTEGER, failing_to("delete", job->name));
+	freeReplyObject(reply);
+}
+
+/*
+ * rexp_record_forget
+ *	  Delete all that Redis has of an export but its keys: books, record, its name in
+ *	  the registry.  Whoever's it was: a definition may take over a name.
+ */
+void
+rexp_record_forget(const RexpJob *job)
+{
+	const char *name = utf8(job->name);
+	RexpBooks  *books = rexp_books_create(name, "", "", false);
+	redisReply *reply;
+	size_t		len;
+
+	delete_key(job, rexp_books_key(books, 0, &len));
+	if (rexp_server_is_cluster(job->server, job->owner))
+	{
+		rexp_books_spread(books);
+		for (int slot = 0; slot < REXP_SLOTS; slot++)
+			delete_key(job, rexp_books_key(books, slot, &len));
+	}
+	reply = send_words(job, list_make3("SREM", REGISTRY, unconstify(char *, name)));
+	need_reply(reply, REDIS_REPLY_INTEGER, failing_to("delete", job->name));
+	freeReplyObject(reply);
+	delete_key(job, record_key(job->name));
+}

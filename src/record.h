@@ -1,0 +1,38 @@
+/*-------------------------------------------------------------------------
+ *
+ * record.h
+ *	  What Redis knows of an export as a whole: whose it is, who runs it, how its
+ *	  last run ended, and how far it got.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef REDIS_EXPORT_RECORD_H
+#define REDIS_EXPORT_RECORD_H
+
+#include "job.h"
+
+/* How far a run with a watermark got, in UTF-8; value NULL: there is no mark. */
+typedef struct RexpMark
+{
+	const char *value;
+	const char *type;			/* of the column */
+	const char *column;
+} RexpMark;
+
+/* That of a run; NULL is that of an export without a name. */
+typedef struct RexpRecord RexpRecord;
+
+/* in the worker, in this order */
+extern RexpRecord *rexp_record_create(const RexpJob *job, const RexpSession *session);
+extern bool rexp_record_begin(RexpRecord *record, RexpPipeline *pipeline,
+							  const char *holder);
+extern const RexpMark *rexp_record_mark(const RexpRecord *record);
+extern bool rexp_record_end(RexpRecord *record, RexpPipeline *pipeline,
+							const RexpMark *next);
+extern bool rexp_record_mark_stays(const RexpRecord *record);
+
+/* in a session */
+extern void rexp_record_set_mark(const RexpJob *job, const RexpMark *mark);
+extern void rexp_record_forget(const RexpJob *job);
+
+#endif							/* REDIS_EXPORT_RECORD_H */
