@@ -485,13 +485,6 @@ rexp_preview_kind(RexpArguments *arguments)
 	return kind;
 }
 
-/* A boolean that must not be null. */
-bool
-rexp_flag_argument(RexpArguments *arguments, const char *name)
-{
-	return flag_of(arguments, name);
-}
-
 /* The mark that redis_export_set_mark() was given, or NULL. */
 const char *
 rexp_mark_argument(RexpArguments *arguments)

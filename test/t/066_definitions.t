@@ -104,6 +104,7 @@ subtest 'who may run it, and as whom it runs' => sub {
 	like(as_role('bob', q{CALL redis_export_run('things')}), $refused, 'somebody else may not run it');
 	like(as_role('bob', q{SELECT * FROM redis_export_preview('things')}), $refused, '... nor look at what it would do');
 	is($node->safe_psql('postgres', q{SELECT DISTINCT usename FROM redis_export_progress WHERE key_template = 'thing:#{id}'}), 'alice', 'the view says whose it is');
+	$redis->cli('DEL', 'thing:1');
 	is(as_role('ann', q{SELECT * FROM redis_export_preview('things')}), '1|write|HSET thing:1 id 1 what hers who alice|', 'a preview is hers, too');
 };
 
@@ -115,6 +116,7 @@ subtest 'its meaning does not depend on who runs it' => sub {
 	$redis->cli('DEL', 'thing:1');
 	as_role('ann', q{SET search_path = other, public; CALL redis_export_run('things', rows => 'all')});
 	is(join(' ', $redis->cli('HMGET', 'thing:1', 'what', 'who')), 'hers alice', 'search_path is that of the definition');
+	$redis->cli('DEL', 'thing:1');
 	is(as_role('ann', q{SET search_path = other, public; SELECT command FROM redis_export_preview('things'); SHOW search_path}),
 		"HSET thing:1 id 1 what hers who alice\nother, public", '... in a preview, too, which leaves the session as it was');
 
@@ -125,6 +127,7 @@ subtest 'its meaning does not depend on who runs it' => sub {
 	});
 	as_role('ann', q{SET TimeZone = 'UTC'; SET app.tenant = 'anns'; CALL redis_export_run('zones', rows => 'all')});
 	is(join(' ', $redis->cli('HMGET', 'zone:1', 't', 'tenant')), '2026-01-01 00:00:00+09', 'the time zone, and no setting of who runs it with a dot');
+	$redis->cli('DEL', 'zone:1');
 	is(as_role('ann', q{SET app.tenant = 'anns'; SELECT command FROM redis_export_preview('zones'); SHOW app.tenant}),
 		qq{HSET zone:1 id 1 t "2026-01-01 00:00:00+09" tenant ""\nanns}, '... nor in a preview');
 	$node->safe_psql('postgres', q{ALTER ROLE alice SET app.tenant = 'alices'; ALTER ROLE ann SET app.tenant = 'anns'; ALTER DATABASE postgres SET app.tenant = 'everybodys'});
@@ -143,6 +146,7 @@ subtest 'nobody runs code as somebody else' => sub {
 	});
 	like(as_role('postgres', q{CALL redis_export_run('evil')}), qr/\|done\|/, 'a superuser runs it');
 	is($redis->cli('HGET', 'evil:1', 'who'), 'alice', '... as alice');
+	$redis->cli('DEL', 'evil:1');
 	is(as_role('postgres', q{SELECT command FROM redis_export_preview('evil')}), 'HSET evil:1 id 1 who alice', 'and so looks at it');
 	is(as_role('postgres', q{SELECT different FROM redis_export_verify('SELECT 1 AS id, 2 AS two', 'none:#{id}', type => 'hash'); SELECT current_user, session_user}) =~ s/^0\n//r,
 		'postgres|postgres', 'and is who he was');
