@@ -71,8 +71,8 @@ DELETE FROM shop WHERE id IN (10, 12);
 CALL pruned('shop');
 SELECT count(*), entries('shop'), (SELECT count(*) FROM shop) FROM redis_scan('redis', 's:*', 'json') WHERE redis_scan ~ '^s:\d{1,3}$';
 -- without prune what is gone by itself goes out of the books, and what is there stays
-SELECT redis_command('redis', 'DEL', 's:13', 's:14', 's:15');
-DELETE FROM shop WHERE id IN (13, 14, 16);
+SELECT redis_command('redis', 'DEL', 's:13', 's:14', 's:15'), redis_command('redis', 'PEXPIRE', 's:17', '1');
+DELETE FROM shop WHERE id IN (13, 14, 16, 17);
 CALL pruned('shop', prune => false);
 SELECT entries('shop'), (SELECT count(*) + 1 FROM shop), redis_command('redis', 'EXISTS', 's:15', 's:16');
 DELETE FROM shop;

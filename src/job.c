@@ -533,7 +533,7 @@ rexp_job_books(const RexpJob *job, const char *name, bool asked)
 /*
  * rexp_job_check
  *	  Raise an error for what can be known to be wrong with an export before there is a
- *	  worker.  Returns the columns of its query, palloc'd.
+ *	  worker.  Returns the columns of its query, palloc'd; NULL if it will not run.
  */
 TupleDesc
 rexp_job_check(const RexpJob *job)
@@ -542,6 +542,9 @@ rexp_job_check(const RexpJob *job)
 
 	(void) rexp_link_options(job->server, OidIsValid(job->owner) ? job->owner : GetUserId(),
 							 NULL);
+	/* what it reads may be gone */
+	if (job->rows == REXP_ROWS_NONE)
+		return NULL;
 	desc = rexp_source_check(job->query, rexp_job_session(job));
 	(void) rexp_encoder_create(&job->encoding, desc);
 	if (job->watermark_column != NULL)

@@ -75,7 +75,6 @@ rexp_nodes_fail(const RexpNodes *nodes, RexpError *error)
 	if (nodes->failing != NULL)
 		rexp_error_prefix(error, "%s: ", nodes->failing);
 	rexp_error_raise(error);
-	pg_unreachable();
 }
 
 /* Connect, or raise an error. */

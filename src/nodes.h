@@ -24,8 +24,8 @@ extern void rexp_nodes_push(RexpNodes *nodes);
 extern redisReply *rexp_nodes_receive(RexpNodes *nodes, int node);
 extern redisReply *rexp_nodes_receive_page(RexpNodes *nodes, int node, const char *command);
 extern void rexp_nodes_check_whole(RexpNodes *nodes);
-extern void rexp_nodes_fail(const RexpNodes *nodes, RexpError *error) pg_attribute_noreturn();
+extern void rexp_nodes_fail(const RexpNodes *nodes, RexpError *error);
 extern void rexp_nodes_fail_reply(const RexpNodes *nodes, redisReply *reply,
-								  const char *command) pg_attribute_noreturn();
+								  const char *command);
 
 #endif							/* REDIS_EXPORT_NODES_H */

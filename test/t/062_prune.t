@@ -334,6 +334,26 @@ subtest 'fast shutdown while Redis is frozen and keys are deleted' => sub {
 	cmp_ok(next_prunes('after a restart'), '>', 0, 'not all were gone');
 };
 
+# Who only looks does it in the session, and can be cancelled there.
+subtest 'redis_export_verify and redis_export_preview while Redis is frozen' => sub {
+	$redis->cli('FLUSHALL');
+	rows_and_keys('f:', 100, 1001, 1010);
+	$node->safe_psql('postgres', run_sql($shop, 'f:#{id}'));
+	for my $sql (q{SELECT * FROM redis_export_verify('f')}, q{SELECT * FROM redis_export_preview('f', prune => true)})
+	{
+		my $session = session($node);
+		my $before = $session->query($sql);
+		$redis->freeze;
+		$session->send($sql);
+		poll_until($node, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $session->{pid}");
+		soon 'pg_cancel_backend', sub { $node->safe_psql('postgres', "SELECT pg_cancel_backend($session->{pid})"); like(($session->wait)[1], qr/ERROR:  $by_user/, $sql) };
+		$redis->thaw;
+		is($session->query($sql), $before, 'then it can');
+		$session->quit;
+		until_no_client($redis);
+	}
+};
+
 # ---- The connection --------------------------------------------------------------------------------------------------
 
 # Those whose answers were lost are there no more when they are sent again, and yet are pruned by this job.
@@ -736,6 +756,30 @@ subtest 'slots move while keys are deleted' => sub {
 	}
 	is(entries(), 60, 'and their entries');
 	$cluster->until_ok->flush;
+};
+
+# What is read while a slot is on its way may be a part of the books: that is an error, and no key is deleted for it.
+subtest 'a slot is on its way when the books are read' => sub {
+	like($node->safe_psql('postgres', run_sql(rows_from_to(1, 300), 'b:#{id}', @cluster)), qr/\|done\|/, 'keys');
+	my $slot = slot_of('b:200');
+	my $from = $cluster->owner($slot);
+	my ($to) = grep { $_ != $from } $cluster->masters;
+	$cluster->begin_move($slot, $from, $to);
+	ended(begin_prune(rows_from_to(1, 199), 'b:#{id}', @cluster), 'failed',
+		error => qr/^could not read the books of the export: slots of the Redis Cluster moved/, rows_written => 199, rows_pruned => 0);
+	is(cluster_ids('b:'), '1-300', 'nothing is deleted');
+	like(sql_error($node, q{SELECT redis_export_verify('b')}), qr/slots of the Redis Cluster moved/, 'redis_export_verify says so, too');
+	like(sql_error($node, q{SELECT redis_export_preview('b', prune => true)}), qr/slots of the Redis Cluster moved/, 'and redis_export_preview');
+	ended(begin_job($node, run_sql(rows_from_to(1, 199), 'b:#{id}', @cluster)), 'done', rows_unchanged => 199);
+	$cluster->move_keys($slot, $from, $to);
+	$cluster->end_move($slot, $from, $to);
+	$cluster->until_ok;
+	is($node->safe_psql('postgres', q{SELECT extra, unknown FROM redis_export_verify('b')}), '101|0', 'then they can be read');
+	is($node->safe_psql('postgres', q{SELECT count(*), min(command) FROM redis_export_preview('b', 1000, prune => true) WHERE action = 'prune'}), '101|UNLINK b:200', 'by both');
+	ended(begin_prune(rows_from_to(1, 199), 'b:#{id}', @cluster), 'done', rows_pruned => 101);
+	is(cluster_ids('b:'), '1-199', 'the keys are gone');
+	is(entries(), 199, 'and their entries');
+	$cluster->flush;
 };
 
 # The master that the options name. With wait_replicas, what was counted is gone from the replica, too.
