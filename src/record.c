@@ -44,7 +44,6 @@
 #include "utils/timestamp.h"
 #include "value.h"
 
-#define REGISTRY REXP_OWN_PREFIX "exports"
 #define UNCLEAN "unclean:"
 
 /* The digits of a stamp. */
@@ -356,7 +355,7 @@ rexp_record_begin(RexpRecord *record, RexpPipeline *pipeline, const char *holder
 	words = add_field(identity(record), "holder", holder);
 	words = add_field(words, psprintf(UNCLEAN "%s", record->stamp_text), now_text());
 	if (!tell(pipeline, record->key, words, REDIS_REPLY_INTEGER, failing) ||
-		!tell(pipeline, REGISTRY, list_make3("SADD", REGISTRY, unconstify(char *, record->name)),
+		!tell(pipeline, REXP_REGISTRY, list_make3("SADD", REXP_REGISTRY, unconstify(char *, record->name)),
 			  REDIS_REPLY_INTEGER, failing))
 		return false;
 
@@ -403,13 +402,15 @@ outcome(RexpRecord *record, const RexpCounters *counters, const RexpMark *mark,
 	return words;
 }
 
-/* The words that take away what says that this run is not through. */
+/* The words that take away what says that this run is not clean, or not through. */
 static List *
-words_of_end(const RexpRecord *record, bool clean, bool all)
+words_of_end(const RexpRecord *record, bool clean, bool all, bool through)
 {
-	List	   *words = list_make3("HDEL", record->key, "holder");
+	List	   *words = list_make2("HDEL", record->key);
 	ListCell   *cell;
 
+	if (through)
+		words = lappend(words, "holder");
 	if (clean)
 		words = lappend(words, psprintf(UNCLEAN "%s", record->stamp_text));
 
@@ -437,6 +438,26 @@ is_ours(RexpRecord *record, RexpPipeline *pipeline)
 		memcmp(reply->str, record->stamp_text, STAMP_SIZE) == 0;
 	freeReplyObject(reply);
 	return ours;
+}
+
+/*
+ * rexp_record_settle
+ *	  All rows are acknowledged, and what is still to come writes none: the entries of this
+ *	  run hold from now on, however it ends.  Returns false if the job has failed.
+ */
+bool
+rexp_record_settle(RexpRecord *record, RexpPipeline *pipeline)
+{
+	MemoryContext old;
+	bool		good;
+
+	if (record == NULL || !rexp_pipeline_is_clean(pipeline))
+		return true;
+	old = MemoryContextSwitchTo(record->context);
+	good = tell(pipeline, record->key, words_of_end(record, true, false, false),
+				REDIS_REPLY_INTEGER, failing_to("write", record->job->name));
+	MemoryContextSwitchTo(old);
+	return good;
 }
 
 /*
@@ -477,7 +498,7 @@ rexp_record_end(RexpRecord *record, RexpPipeline *pipeline, const RexpMark *next
 			  REDIS_REPLY_INTEGER, failing) ||
 		!tell(pipeline, record->key,
 			  words_of_end(record, clean, record->nunclean > REXP_UNCLEAN_MOST &&
-						   record->job->rows != REXP_ROWS_NEW),
+						   record->job->rows != REXP_ROWS_NEW, true),
 			  REDIS_REPLY_INTEGER, failing))
 		return false;
 	MemoryContextSwitchTo(old);
@@ -584,7 +605,7 @@ rexp_record_forget(const RexpJob *job)
 		for (int slot = 0; slot < REXP_SLOTS; slot++)
 			delete_key(job, rexp_books_key(books, slot, &len));
 	}
-	reply = send_words(job, list_make3("SREM", REGISTRY, unconstify(char *, name)));
+	reply = send_words(job, list_make3("SREM", REXP_REGISTRY, unconstify(char *, name)));
 	need_reply(reply, REDIS_REPLY_INTEGER, failing_to("delete", job->name));
 	freeReplyObject(reply);
 	delete_key(job, record_key(job->name));

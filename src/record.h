@@ -27,6 +27,7 @@ extern RexpRecord *rexp_record_create(const RexpJob *job, const RexpSession *ses
 extern bool rexp_record_begin(RexpRecord *record, RexpPipeline *pipeline,
 							  const char *holder);
 extern const RexpMark *rexp_record_mark(const RexpRecord *record);
+extern bool rexp_record_settle(RexpRecord *record, RexpPipeline *pipeline);
 extern bool rexp_record_end(RexpRecord *record, RexpPipeline *pipeline,
 							const RexpMark *next);
 extern bool rexp_record_mark_stays(const RexpRecord *record);

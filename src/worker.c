@@ -279,6 +279,8 @@ prune(Worker *worker)
 		rexp_pipeline_not_pruned(worker->pipeline);
 		return;
 	}
+	if (!rexp_record_settle(worker->record, worker->pipeline))
+		raise_pipeline_error(worker);
 	rexp_pipeline_enter(worker->pipeline, REXP_STATE_PRUNING);
 	old = MemoryContextSwitchTo(TopTransactionContext);
 	if (!rexp_prune_run(worker->prune, worker->pipeline, worker->job.pipeline.books,

@@ -487,7 +487,7 @@ subtest 'more than prune_limit' => sub {
 	is(redis_keys_count($redis, 'n:*'), 101, 'nothing at all is deleted');
 	$redis->cli('DEL', 'n:2001');
 	$redis->cli('HDEL', books('n:'), 'n:2001');
-	ended(begin_prune($shop, 'n:#{id}', prune_limit => 0.1), 'done', rows_written => 90, rows_pruned => 10);
+	ended(begin_prune($shop, 'n:#{id}', prune_limit => 0.1, rows => "'changed'"), 'done', rows_written => 0, rows_unchanged => 90, rows_pruned => 10);
 };
 
 # ---- Replicas and indexes of Redis -----------------------------------------------------------------------------------
