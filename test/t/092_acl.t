@@ -18,7 +18,7 @@ add_server($node, $redis, name => 'app');
 $node->safe_psql('postgres', q{
 	CREATE USER MAPPING FOR CURRENT_USER SERVER app OPTIONS (username 'app', password 'secret');
 	CREATE TABLE people AS SELECT i AS id, 'Ada ' || i AS name, now() + interval '1 day' AS at FROM generate_series(1, 3) AS i;
-	SELECT redis_export_define('people', 'SELECT id, name, at FROM people', 'person:#{name}', server => 'app')});
+	SELECT redis_export_define('people', 'SELECT id, name, at FROM people', 'person:#{id}.', server => 'app')});
 
 sub json_export    { my (@more) = @_; return call('redis_json_export', q{'person:#{id}'}, @more) }
 sub hash_export    { my (@more) = @_; return call('redis_hash_export', q{'person:#{id}'}, @more) }
