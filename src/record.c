@@ -310,7 +310,9 @@ need_transactions(RexpRecord *record, RexpPipeline *pipeline)
 	if (reply == NULL)
 		return false;
 
-	/* after a new connection it is an error, which says that there is none to discard */
+	/* after a new connection there is none to discard */
+	if (reply->type != REDIS_REPLY_ERROR || strstr(reply->str, "without MULTI") == NULL)
+		need_reply(reply, REDIS_REPLY_STATUS, "could not end a transaction in Redis");
 	freeReplyObject(reply);
 	return true;
 }

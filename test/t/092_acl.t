@@ -31,7 +31,7 @@ sub call
 }
 
 # What the page says of each: the calls, which all need the rights together, the lines that these are added to, and what Redis holds before.
-my ($documents, $hashes) = (q{redis_json_export('SELECT id, name, at FROM people', 'person:#{id}', watermark_column => 'at', mark => 'm')},
+my ($documents, $hashes) = (q{redis_json_export('SELECT id, name, at FROM people', 'person:#{id}')},
 	q{redis_hash_export('SELECT id, name, at FROM people', 'person:#{id}')});
 my @cases = (
 	[ '`redis_json_export`', [ json_export() ] ],
@@ -44,7 +44,7 @@ my @cases = (
 	[ 'with `prune` also', [ json_export('prune => true, prune_limit => 1') ], '`redis_json_export`' ],
 	[ 'with `wait_index` also', [ json_export(q{wait_index => 'idx:people'}) ], '`redis_json_export`' ],
 	[ 'with `wait_replicas` also', [ json_export('wait_replicas => 1') ], '`redis_json_export`' ],
-	[ 'with `mark` also', [ json_export(q{watermark_column => 'at', mark => 'new'}) ], '`redis_json_export`' ],
+	[ '`redis_export_run`, documents', [ q{CALL redis_export_run('people')}, q{CALL redis_export_run('people')} ] ],
 	[ '`redis_export_verify`, documents', [ q{SELECT missing FROM redis_export_verify('SELECT id, name, at FROM people', 'person:#{id}', server => 'app')} ], undef, $documents ],
 	[ '`redis_export_verify`, hashes', [ q{SELECT missing FROM redis_export_verify('SELECT id, name, at FROM people', 'person:#{id}', type => 'hash', server => 'app')} ], undef, $hashes ],
 	[ '… by name also', [ q{SELECT missing FROM redis_export_verify('people')} ], '`redis_export_verify`, documents',
@@ -52,8 +52,6 @@ my @cases = (
 	[ '`redis_export_preview`, by name', [ q{SELECT action FROM redis_export_preview('people')} ] ],
 	[ '… with `prune` also', [ q{SELECT action FROM redis_export_preview('people', prune => true)} ], '`redis_export_preview`, by name',
 		q{redis_command('redis', 'HSET', 'redis_export:{people}:keys', 'person:7', '')} ],
-	[ '`redis_export_marks`', [ q{SELECT mark FROM redis_export_marks('app')} ], undef, $documents ],
-	[ '`redis_export_reset_mark`', [ q{SELECT redis_export_reset_mark('app', 'm', '2026-01-01')}, q{SELECT redis_export_reset_mark('app', 'm')} ], undef, $documents ],
 	[ '`redis_scan`', [ q{SELECT redis_scan('app', 'person:*', 'ReJSON-RL')} ], undef, $documents ],
 	[ '`redis_json_scan`', [ q{SELECT key FROM redis_json_scan('app', 'person:*')} ], undef, $documents ],
 	[ '`redis_hash_scan`', [ q{SELECT key FROM redis_hash_scan('app', 'person:*')} ], undef, $hashes ],
