@@ -12,6 +12,7 @@ CREATE PROCEDURE pruned(name text, prune_limit float8 DEFAULT 0.1, rows text DEF
 			job => job, state => state, rows_read => read, rows_written => written, rows_unchanged => unchanged, rows_failed => failed, keys_deleted => deleted, last_error => error);
 	END
 $$;
+CREATE PROCEDURE expired(key text) LANGUAGE plpgsql AS $$ BEGIN FOR i IN 1 .. 100000 LOOP EXIT WHEN redis_command('redis', 'EXISTS', key) = '0'; END LOOP; END $$;
 CREATE FUNCTION entries(name text) RETURNS jsonb LANGUAGE sql AS $$ SELECT redis_command('redis', 'HLEN', 'redis_export:{' || name || '}:keys') $$;
 SELECT redis_export_define('shop', 'SELECT id, doc FROM shop', 's:#{id}', value => 'doc');
 CALL pruned('shop');
@@ -72,6 +73,7 @@ CALL pruned('shop');
 SELECT count(*), entries('shop'), (SELECT count(*) FROM shop) FROM redis_scan('redis', 's:*', 'json') WHERE redis_scan ~ '^s:\d{1,3}$';
 -- without prune what is gone by itself goes out of the books, and what is there stays
 SELECT redis_command('redis', 'DEL', 's:13', 's:14', 's:15'), redis_command('redis', 'PEXPIRE', 's:17', '1');
+CALL expired('s:17');
 DELETE FROM shop WHERE id IN (13, 14, 16, 17);
 CALL pruned('shop', prune => false);
 SELECT entries('shop'), (SELECT count(*) + 1 FROM shop), redis_command('redis', 'EXISTS', 's:15', 's:16');
@@ -82,9 +84,11 @@ SELECT string_agg(key, ' ' ORDER BY key), entries('shop') FROM redis_scan('redis
 INSERT INTO shop SELECT i, NULL, 'shop ' || i FROM generate_series(1, 100) AS i;
 SELECT redis_export_define('hashes', 'SELECT id, CASE WHEN id % 10 > 0 OR id > 90 THEN name END AS name, CASE WHEN id = 50 THEN interval ''1 ms'' END AS ttl FROM shop', 'h:#{id}', type => 'hash', exclude => '{id}', replace => true, ttl_column => 'ttl');
 CALL pruned('hashes');
+CALL expired('h:50');
 SELECT count(*), entries('hashes') FROM redis_scan('redis', 'h:*');
 DELETE FROM shop WHERE id IN (7, 77);
 CALL pruned('hashes');
+CALL expired('h:50');
 SELECT count(*), entries('hashes') FROM redis_scan('redis', 'h:*');
 -- glob characters are no pattern
 SELECT redis_export_define('glob', 'SELECT id FROM shop WHERE id < 3', 'g[a]*?\#{id}');
@@ -118,5 +122,5 @@ DELETE FROM redis_export_definition;
 DROP SERVER limited CASCADE;
 SELECT redis_command('redis', 'FLUSHALL');
 DROP TABLE shop, wide;
-DROP PROCEDURE pruned;
+DROP PROCEDURE pruned, expired;
 DROP FUNCTION entries;
