@@ -36,6 +36,7 @@ OBJS = \
 	src/key_filter.o \
 	src/key_set.o \
 	src/lane.o \
+	src/lease.o \
 	src/ledger.o \
 	src/link.o \
 	src/nodes.o \

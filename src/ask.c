@@ -263,6 +263,144 @@ rexp_pipeline_ask_unless_lost(RexpPipeline *p, const RexpBuffer *request, const 
 }
 
 /*
+ * The lease
+ */
+
+/* Has this been asked of Redis before there are rows: as RexpAsk, of the pipeline. */
+redisReply *
+rexp_pipeline_ask_for_lease(void *pipeline, const RexpBuffer *request, RexpError *error)
+{
+	RexpPipeline *p = pipeline;
+	const char *key = rexp_lease_key(p->traffic.lease);
+	redisReply *reply = rexp_pipeline_ask(p, request, key, strlen(key),
+										  "could not ask for the lease of the export");
+
+	if (reply == NULL)
+		*error = *rexp_pipeline_error(p);
+	return reply;
+}
+
+/* The same between rows, of a lane on which nothing is on its way. */
+static redisReply *
+ask_over_lane(void *arg, const RexpBuffer *request, RexpError *error)
+{
+	RexpLane   *lane = arg;
+
+	return rexp_link_ask(lane->link, request, rexp_link_timeout(lane->link), error);
+}
+
+/*
+ * rexp_pipeline_keep_lease
+ *	  From now on rows are sent only while we have this lease, which is renewed in between.
+ *	  It, and what check is called with, must live as long as the pipeline.
+ */
+void
+rexp_pipeline_keep_lease(RexpPipeline *p, RexpLease *lease, RexpLeaseCheck check, void *arg)
+{
+	p->traffic.lease = lease;
+	p->lease_check = check;
+	p->lease_arg = arg;
+}
+
+/* Let rows be sent again where they were held. */
+static void
+let_go(RexpPipeline *p)
+{
+	if (p->held != NULL)
+		p->held->held = false;
+	p->held = NULL;
+}
+
+/* What was sent in part cannot be sent to its end: those connections are of no use. */
+static void
+cut_unfinished(RexpPipeline *p)
+{
+	RexpError	why;
+	int			at = -1;
+	RexpLane   *lane;
+
+	rexp_error_set(&why, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+				   "the lease of the export has run out");
+	while ((lane = rexp_pipeline_next_lane(p, &at)) != NULL)
+	{
+		if (lane->window.send_offset > 0 && lane->flow == REXP_FLOW_OPEN)
+			rexp_lane_lost(lane, &why);
+	}
+}
+
+/* Renew it now, over this lane, on which nothing is on its way. */
+static void
+renew_lease(RexpPipeline *p, RexpLane *lane)
+{
+	RexpError	error;
+	RexpError	ignored;
+	RexpLeaseState state = rexp_lease_renew(p->traffic.lease, ask_over_lane, lane, &error);
+
+	if (state == REXP_LEASE_OURS)
+		state = p->lease_check(p->lease_arg, ask_over_lane, lane, &error);
+	switch (state)
+	{
+		case REXP_LEASE_OURS:
+			p->lease_connection = rexp_link_connection(lane->link);
+			p->traffic.lease_is_out = false;
+			break;
+		case REXP_LEASE_HELD:
+			p->traffic.lease_is_out = true;
+			rexp_ledger_stop(&p->traffic.ledger, &error);
+			break;
+		case REXP_LEASE_UNKNOWN:
+			if (p->cluster != NULL && rexp_link_is_open(lane->link))
+				(void) rexp_pipeline_refresh_map(p, lane, &ignored);
+			if (lane->flow == REXP_FLOW_OPEN)
+				rexp_lane_lost(lane, &error);
+			break;
+	}
+}
+
+/*
+ * rexp_pipeline_tend_lease
+ *	  Renew the lease when it is time, or when Redis may have lost it: on a new
+ *	  connection, before rows are sent there.
+ *
+ * The lane that has its key is held for it until nothing is on its way there.
+ */
+void
+rexp_pipeline_tend_lease(RexpPipeline *p)
+{
+	RexpLease  *lease = p->traffic.lease;
+	RexpLane   *lane;
+	bool		is_new;
+
+	if (lease == NULL || p->ending || p->traffic.asking || rexp_pipeline_has_failed(p))
+		return;
+	if (rexp_lease_has_run_out(lease))
+	{
+		p->traffic.lease_is_out = true;
+		cut_unfinished(p);
+	}
+	lane = lane_for_key(p, rexp_lease_key(lease), strlen(rexp_lease_key(lease)));
+	is_new = lane->flow == REXP_FLOW_OPEN && rexp_link_is_open(lane->link) &&
+		rexp_link_connection(lane->link) != p->lease_connection;
+	if (p->held != lane)
+		let_go(p);
+	if (!is_new && !rexp_lease_is_due(lease))
+		return;
+	if (lane->flow == REXP_FLOW_IDLE && lane->link != NULL)
+	{
+		lane->waiting_since = GetCurrentTimestamp();
+		lane->flow = REXP_FLOW_CONNECT;
+	}
+	if (lane->flow != REXP_FLOW_OPEN || !rexp_link_is_open(lane->link))
+		return;
+	p->held = lane;
+	lane->held = true;
+	if (lane->window.outstanding > 0 || lane->window.send_offset > 0)
+		return;
+	renew_lease(p, lane);
+	let_go(p);
+}
+
+/*
  * The index
  */
 

@@ -700,6 +700,9 @@ commands_allowed(RexpLane *lane, const RexpFlight *flight)
 {
 	int			begun = lane->window.send_offset > 0 ? 1 : 0;
 
+	if (lane->traffic->lease_is_out)
+		return 0;
+
 	/* if others shall follow, a command begun must be sent to its end */
 	if (lane->flow == REXP_FLOW_STOP)
 	{
@@ -709,6 +712,8 @@ commands_allowed(RexpLane *lane, const RexpFlight *flight)
 	}
 	if (lane->flow != REXP_FLOW_OPEN)
 		return lane->flow == REXP_FLOW_DRAIN ? begun : 0;
+	if (lane->held)
+		return begun;
 	if (lane->alone)
 		return lane->window.outstanding == 0 ? 1 : 0;
 	if (lane->traffic->options.rate > 0 && flight->kind == REXP_FLIGHT_WRITES)
@@ -769,6 +774,13 @@ send_piece(RexpLane *lane, RexpError *error)
 	if (allowed <= 0)
 		return 0;
 	len = rexp_window_piece(window, allowed, SEND_SIZE, &bytes);
+
+	/* looked at last, since we may have been stopped for any time */
+	if (lane->traffic->lease != NULL && rexp_lease_has_run_out(lane->traffic->lease))
+	{
+		lane->traffic->lease_is_out = true;
+		return 0;
+	}
 	sent = rexp_link_send(lane->link, bytes, len, error);
 	if (sent <= 0)
 		return sent;

@@ -47,6 +47,8 @@ typedef struct RexpTraffic
 	RexpBuffer	failed_keys;	/* whose entries in the books may be wrong: the length
 								 * of each, and the key */
 	bool		uncorrected;	/* such an entry will stay */
+	RexpLease  *lease;			/* without which no row is sent, or NULL */
+	bool		lease_is_out;	/* it has run out */
 	bool		lost;			/* a connection was, in a cluster */
 	int			moves;			/* DRAINs for slots that moved, since a row was
 								 * written anywhere */
@@ -87,6 +89,7 @@ struct RexpLane
 	bool		pause;			/* after DRAIN, for such an answer */
 	bool		moved;			/* a slot has: no back-off after DRAIN */
 	bool		at_once;		/* there is nothing to be waited for: the same */
+	bool		held;			/* nothing new is sent, so that something can be asked */
 	bool		alone;			/* one block at a time, until one goes well */
 	bool		retrying;		/* counted in traffic->retrying */
 	bool		to_blame;		/* the job has failed here, for "why" */

@@ -244,6 +244,7 @@ rexp_pipeline_step(RexpPipeline *p, bool may_wait)
 	TimestampTz away = may_wait ? 0 : GetCurrentTimestamp() - p->attended_at;
 	RexpLane   *lane;
 
+	rexp_pipeline_tend_lease(p);
 	p->traffic.may_wait = may_wait;
 	p->traffic.options.rate = rexp_progress_rate(p->traffic.ledger.progress);
 	if (p->cluster != NULL)

@@ -10,6 +10,7 @@
 
 #include "books.h"
 #include "compat.h"
+#include "lease.h"
 #include "link.h"
 #include "progress.h"
 #include "search_index.h"
@@ -33,6 +34,13 @@ typedef struct RexpPipelineOptions
 } RexpPipelineOptions;
 
 typedef struct RexpPipeline RexpPipeline;
+
+/*
+ * Is this run still the one that is recorded?  Called when the lease was renewed, with a
+ * way to ask the same node.
+ */
+typedef RexpLeaseState (*RexpLeaseCheck) (void *arg, RexpAsk ask, void *ask_arg,
+										  RexpError *error);
 
 extern RexpPipeline *rexp_pipeline_create(const RexpPipelineOptions *options,
 										  const RexpLinkOptions *link_options,
@@ -59,6 +67,10 @@ extern redisReply *rexp_pipeline_ask_unless_lost(RexpPipeline *pipeline,
 												 const RexpBuffer *request,
 												 const char *key, size_t key_len,
 												 const char *failing);
+extern redisReply *rexp_pipeline_ask_for_lease(void *pipeline, const RexpBuffer *request,
+											   RexpError *error);
+extern void rexp_pipeline_keep_lease(RexpPipeline *pipeline, RexpLease *lease,
+									 RexpLeaseCheck check, void *arg);
 extern bool rexp_pipeline_watch_index(RexpPipeline *pipeline, const char *index);
 extern const RexpIndexSchema *rexp_pipeline_index_schema(const RexpPipeline *pipeline);
 extern void rexp_pipeline_index_misfit(RexpPipeline *pipeline, const RexpError *error);

@@ -41,6 +41,10 @@ struct RexpPipeline
 	bool		closed;
 	TimestampTz attended_at;	/* the end of the last step */
 
+	RexpLeaseCheck lease_check; /* after the lease was renewed */
+	void	   *lease_arg;
+	RexpLane   *held;			/* to renew it: nothing is to be on its way there */
+	uint64		lease_connection;	/* over which Redis last said that it is ours */
 	bool		unless_lost;	/* ask nothing more once rows may be lost */
 	const char *index;			/* that is waited for, in UTF-8, or NULL */
 	int64		index_base;		/* its failures at the last look */
@@ -53,6 +57,7 @@ extern RexpLane *rexp_pipeline_next_lane(RexpPipeline *p, int *at);
 extern bool rexp_pipeline_has_failed(const RexpPipeline *p);
 extern bool rexp_pipeline_step(RexpPipeline *p, bool may_wait);
 extern bool rexp_pipeline_wind_up(RexpPipeline *p);
+extern void rexp_pipeline_tend_lease(RexpPipeline *p);	/* ask.c */
 extern void rexp_pipeline_show_nodes(RexpPipeline *p, bool at_once);
 
 /* routing.c */

@@ -43,7 +43,7 @@
 #include "utils/tuplestore.h"
 
 /* Another layout of the segment is another name. */
-#define SEGMENT_NAME "redis_export 6"
+#define SEGMENT_NAME "redis_export 7"
 #define SLOTS 128
 
 #define QUERY_SIZE 4096
@@ -103,6 +103,7 @@ typedef struct Segment
 {
 	LWLock		lock;			/* over the choice of slots */
 	int			tranche;
+	uint64		instance;		/* of this server, from one start to the next */
 	int64		last_job;
 	Slot		slots[SLOTS];
 } Segment;
@@ -122,6 +123,8 @@ init_segment(void *address)
 
 	memset(new, 0, sizeof(Segment));
 	new->tranche = rexp_new_tranche();
+	if (!pg_strong_random(&new->instance, sizeof(new->instance)))
+		new->instance = (uint64) GetCurrentTimestamp();
 	LWLockInitialize(&new->lock, new->tranche);
 	for (int i = 0; i < SLOTS; i++)
 	{
@@ -504,6 +507,28 @@ copy_texts(const SlotTexts *texts, RexpJobStatus *status)
 }
 
 /* Copy the slot of a job, texts palloc'd; false if there is none any more. */
+/* A number of this server's, which it has from one start to the next. */
+uint64
+rexp_progress_instance(void)
+{
+	find_segment();
+	return segment->instance;
+}
+
+/* Is it a job of this server that has not ended? */
+bool
+rexp_progress_is_running(int64 job)
+{
+	Slot	   *slot = lock_slot(job, LW_SHARED);
+	bool		running;
+
+	if (slot == NULL)
+		return false;
+	running = !rexp_state_is_final(slot->state);
+	LWLockRelease(&slot->lock);
+	return running;
+}
+
 bool
 rexp_progress_look(int64 job, RexpJobStatus *status)
 {

@@ -172,6 +172,8 @@ extern void rexp_progress_finish(RexpProgress *progress, RexpState state,
 								 const RexpCounters *counters);
 
 /* for everyone */
+extern uint64 rexp_progress_instance(void);
+extern bool rexp_progress_is_running(int64 job);
 extern bool rexp_progress_look(int64 job, RexpJobStatus *status);
 extern bool rexp_progress_signal(int64 job, int signal, const RexpError *reason);
 extern bool rexp_progress_set_rate(int64 job, int rate);

@@ -33,6 +33,7 @@
 #include "command.h"
 #include "commands/dbcommands.h"
 #include "compat.h"
+#include "lease.h"
 #include "miscadmin.h"
 #include "own_keys.h"
 #include "record.h"
@@ -45,6 +46,9 @@
 #include "value.h"
 
 #define UNCLEAN "unclean:"
+
+/* While another run is waited for, look so often (ms). */
+#define LEASE_INTERVAL 500
 
 /* The digits of a stamp. */
 #define STAMP_SIZE 8
@@ -59,7 +63,9 @@ struct RexpRecord
 	MemoryContext context;		/* of all that lives as long as this */
 	uint32		stamp;			/* of this run */
 	char		stamp_text[STAMP_SIZE + 1];
-	bool		had_run;		/* there was a record */
+	RexpLease  *lease;
+	char	   *run_before;		/* stamp of the run before, or NULL */
+	bool		was_lost;		/* Redis has lost it meanwhile, and rows with it */
 	uint32		unclean[REXP_UNCLEAN_MOST];
 	int			nunclean;		/* may be more than are kept */
 	List	   *unclean_fields; /* of char *, all of them */
@@ -86,7 +92,7 @@ record_key(const char *name)
  *	  has no name.  job must live as long.
  */
 RexpRecord *
-rexp_record_create(const RexpJob *job, const RexpSession *session)
+rexp_record_create(int64 number, const RexpJob *job, const RexpSession *session)
 {
 	RexpRecord *record;
 
@@ -99,6 +105,7 @@ rexp_record_create(const RexpJob *job, const RexpSession *session)
 	record->key = record_key(job->name);
 	record->database = utf8(get_database_name(session->database));
 	record->role = utf8(GetUserNameFromId(session->current_user, false));
+	record->lease = rexp_lease_create(job->name, session->current_user, number);
 	return record;
 }
 
@@ -264,6 +271,9 @@ static bool
 read_record(RexpRecord *record, RexpPipeline *pipeline)
 {
 	const char *failing = failing_to("read", record->job->name);
+	const char *holder;
+	RexpError	error;
+	RexpError	ignored;
 	redisReply *reply = ask(pipeline, record->key, list_make2("HGETALL", record->key),
 							failing);
 
@@ -271,12 +281,21 @@ read_record(RexpRecord *record, RexpPipeline *pipeline)
 		return false;
 	need_reply(reply, REDIS_REPLY_ARRAY, failing);
 	check_id(record->job, reply);
-	record->had_run = field_of(reply, "run") != NULL;
+	record->run_before = field_of(reply, "run");
+	holder = field_of(reply, "holder");
 	record->mark.value = field_of(reply, "mark");
 	record->mark.type = field_of(reply, "mark_type");
 	record->mark.column = field_of(reply, "mark_column");
 	read_unclean(record, reply);
 	freeReplyObject(reply);
+
+	/* one whose query gives no row for a long time may have let its lease run out */
+	if (holder != NULL && rexp_lease_is_alive(holder))
+	{
+		rexp_lease_refuse(record->job->name, holder, &error);
+		(void) rexp_lease_give_back(record->lease, rexp_pipeline_ask_for_lease, pipeline, &ignored);
+		rexp_error_raise(&error);
+	}
 	return true;
 }
 
@@ -329,20 +348,116 @@ identity(const RexpRecord *record)
 	return add_field(words, "run", record->stamp_text);
 }
 
+/* The words that write that the run has begun, and has not ended clean. */
+static List *
+beginning(const RexpRecord *record)
+{
+	List	   *words = add_field(identity(record), "holder", rexp_lease_holder(record->lease));
+
+	return add_field(words, psprintf(UNCLEAN "%s", record->stamp_text), now_text());
+}
+
+/*
+ * Take the lease, or wait for it if that is asked for.  False if the job has failed.
+ */
+static bool
+take_lease(RexpRecord *record, RexpPipeline *pipeline)
+{
+	RexpError	error;
+	char	   *holder;
+
+	for (;;)
+	{
+		switch (rexp_lease_take(record->lease, rexp_pipeline_ask_for_lease, pipeline,
+								&holder, &error))
+		{
+			case REXP_LEASE_OURS:
+				return true;
+			case REXP_LEASE_HELD:
+				break;
+			case REXP_LEASE_UNKNOWN:
+				if (rexp_pipeline_error(pipeline) != NULL)
+					return false;
+				rexp_error_raise(&error);
+		}
+		if (!record->job->wait_for_lease)
+		{
+			rexp_lease_refuse(record->job->name, holder, &error);
+			rexp_error_raise(&error);
+		}
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 LEASE_INTERVAL, rexp_wait_event());
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
+ * The lease was renewed: is the run that is recorded still this one?  Redis may have lost
+ * the record, or gone back to that of the run before; then it is written anew.
+ */
+static RexpLeaseState
+check_run(void *arg, RexpAsk ask_lane, void *ask_arg, RexpError *error)
+{
+	RexpRecord *record = arg;
+	MemoryContext old = MemoryContextSwitchTo(record->context);
+	List	   *get = list_make3("HGET", record->key, "run");
+	RexpLeaseState state = REXP_LEASE_OURS;
+	char	   *run;
+
+	for (int i = 0; i < 2 && state == REXP_LEASE_OURS; i++)
+	{
+		RexpBuffer	request;
+		redisReply *reply;
+
+		rexp_buffer_init(&request, 512);
+		append_words(&request, i == 0 ? get : beginning(record));
+		reply = ask_lane(ask_arg, &request, error);
+		rexp_buffer_free(&request);
+		if (reply == NULL)
+			state = REXP_LEASE_UNKNOWN;
+		else if (reply->type == REDIS_REPLY_ERROR)
+		{
+			(void) rexp_answer_to(reply->str, reply->len, error);
+			state = REXP_LEASE_UNKNOWN;
+		}
+		run = reply != NULL && reply->type == REDIS_REPLY_STRING ?
+			pnstrdup(reply->str, reply->len) : NULL;
+		if (reply != NULL)
+			freeReplyObject(reply);
+		if (i > 0 || state != REXP_LEASE_OURS)
+			break;
+		if (run != NULL && strcmp(run, record->stamp_text) == 0)
+			break;
+		if (run != NULL &&
+			(record->run_before == NULL || strcmp(run, record->run_before) != 0))
+		{
+			rexp_error_set(error, ERRCODE_OBJECT_IN_USE, "export \"%s\" lost its lease",
+						   record->job->name);
+			rexp_error_hint(error, "This job did not renew it for %d seconds, and another run has begun.",
+							REXP_LEASE_TIME / 1000);
+			state = REXP_LEASE_HELD;
+		}
+		else
+			record->was_lost = true;
+	}
+	MemoryContextSwitchTo(old);
+	return state;
+}
+
 /*
  * rexp_record_begin
- *	  A run begins: read the record, write that it does, and tell the books which of
- *	  their entries count.  holder is who runs it, in UTF-8.
+ *	  A run begins: take the lease, read the record, write that the run has begun, and
+ *	  tell the books which of their entries count.
  *
- * Returns false if the job has failed.  Raises an error if the record is another's, or
- * cannot be read or written.
+ * Returns false if the job has failed.  Raises an error if somebody else runs the export,
+ * if the record is another's, or if it cannot be read or written.
  */
 bool
-rexp_record_begin(RexpRecord *record, RexpPipeline *pipeline, const char *holder)
+rexp_record_begin(RexpRecord *record, RexpPipeline *pipeline)
 {
 	RexpBooks  *books;
 	MemoryContext old;
-	List	   *words;
 	const char *failing;
 
 	if (record == NULL)
@@ -350,18 +465,17 @@ rexp_record_begin(RexpRecord *record, RexpPipeline *pipeline, const char *holder
 	books = record->job->pipeline.books;
 	old = MemoryContextSwitchTo(record->context);
 	failing = failing_to("write", record->job->name);
-	if (!need_transactions(record, pipeline) || !read_record(record, pipeline))
+	rexp_pipeline_keep_lease(pipeline, record->lease, check_run, record);
+	if (!take_lease(record, pipeline) || !need_transactions(record, pipeline) ||
+		!read_record(record, pipeline))
 		return false;
 	choose_stamp(record);
-
-	words = add_field(identity(record), "holder", holder);
-	words = add_field(words, psprintf(UNCLEAN "%s", record->stamp_text), now_text());
-	if (!tell(pipeline, record->key, words, REDIS_REPLY_INTEGER, failing) ||
+	if (!tell(pipeline, record->key, beginning(record), REDIS_REPLY_INTEGER, failing) ||
 		!tell(pipeline, REXP_REGISTRY, list_make3("SADD", REXP_REGISTRY, unconstify(char *, record->name)),
 			  REDIS_REPLY_INTEGER, failing))
 		return false;
 
-	if (!record->had_run || record->nunclean > REXP_UNCLEAN_MOST)
+	if (record->run_before == NULL || record->nunclean > REXP_UNCLEAN_MOST)
 		rexp_books_write_all(books);
 	record->unclean[Min(record->nunclean, REXP_UNCLEAN_MOST - 1)] = record->stamp;
 	rexp_books_begin(books, record->stamp, record->unclean,
@@ -476,6 +590,7 @@ rexp_record_end(RexpRecord *record, RexpPipeline *pipeline, const RexpMark *next
 	const RexpCounters *counters;
 	const char *failing;
 	MemoryContext old;
+	RexpError	error;
 	bool		clean;
 
 	if (record == NULL)
@@ -485,7 +600,7 @@ rexp_record_end(RexpRecord *record, RexpPipeline *pipeline, const RexpMark *next
 	failing = failing_to("write", record->job->name);
 	clean = rexp_pipeline_is_clean(pipeline);
 	record->mark_stays = next != NULL &&
-		(counters->rows_failed > 0 || rexp_may_have_lost(counters) ||
+		(record->was_lost || counters->rows_failed > 0 || rexp_may_have_lost(counters) ||
 		 counters->evicted_keys > 0);
 	if (!is_ours(record, pipeline))
 	{
@@ -501,8 +616,10 @@ rexp_record_end(RexpRecord *record, RexpPipeline *pipeline, const RexpMark *next
 		!tell(pipeline, record->key,
 			  words_of_end(record, clean, record->nunclean > REXP_UNCLEAN_MOST &&
 						   record->job->rows != REXP_ROWS_NEW, true),
-			  REDIS_REPLY_INTEGER, failing))
+			  REDIS_REPLY_INTEGER, failing) ||
+		!rexp_lease_give_back(record->lease, rexp_pipeline_ask_for_lease, pipeline, &error))
 		return false;
+	rexp_pipeline_keep_lease(pipeline, NULL, NULL, NULL);
 	MemoryContextSwitchTo(old);
 	return true;
 }

@@ -23,9 +23,9 @@ typedef struct RexpMark
 typedef struct RexpRecord RexpRecord;
 
 /* in the worker, in this order */
-extern RexpRecord *rexp_record_create(const RexpJob *job, const RexpSession *session);
-extern bool rexp_record_begin(RexpRecord *record, RexpPipeline *pipeline,
-							  const char *holder);
+extern RexpRecord *rexp_record_create(int64 number, const RexpJob *job,
+									  const RexpSession *session);
+extern bool rexp_record_begin(RexpRecord *record, RexpPipeline *pipeline);
 extern const RexpMark *rexp_record_mark(const RexpRecord *record);
 extern bool rexp_record_settle(RexpRecord *record, RexpPipeline *pipeline);
 extern bool rexp_record_end(RexpRecord *record, RexpPipeline *pipeline,

@@ -214,7 +214,8 @@ prepare_session(Worker *worker)
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	worker->link_options = rexp_link_options(worker->job.server,
 											 worker->session.current_user, NULL);
-	worker->record = rexp_record_create(&worker->job, &worker->session);
+	worker->record = rexp_record_create(worker->number, &worker->job,
+										&worker->session);
 	worker->watermark = rexp_watermark_create(worker->number, &worker->job);
 	worker->shown = rexp_source_shown(worker->job.query, worker->session.current_user);
 	prepare_books(worker);
@@ -398,7 +399,7 @@ run(Worker *worker)
 	MemoryContextSwitchTo(old);
 
 	if (!rexp_pipeline_open(worker->pipeline) ||
-		!rexp_record_begin(worker->record, worker->pipeline, "") ||
+		!rexp_record_begin(worker->record, worker->pipeline) ||
 		(index != NULL && !rexp_pipeline_watch_index(worker->pipeline, index)))
 		raise_pipeline_error(worker);
 	run_query(worker);
