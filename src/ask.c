@@ -345,6 +345,8 @@ renew_lease(RexpPipeline *p, RexpLane *lane)
 			p->traffic.lease_is_out = false;
 			break;
 		case REXP_LEASE_HELD:
+			/* it may have been free, and another run have come and gone */
+			(void) rexp_lease_give_back(p->traffic.lease, ask_over_lane, lane, &ignored);
 			p->traffic.lease_is_out = true;
 			rexp_ledger_stop(&p->traffic.ledger, &error);
 			break;
@@ -355,6 +357,26 @@ renew_lease(RexpPipeline *p, RexpLane *lane)
 				rexp_lane_lost(lane, &error);
 			break;
 	}
+}
+
+/*
+ * rexp_pipeline_give_lease_back
+ *	  The job has failed, and answers have been received: give the lease back, if that can
+ *	  be asked for at once.  Otherwise it runs out.
+ */
+void
+rexp_pipeline_give_lease_back(RexpPipeline *p)
+{
+	RexpLease  *lease = p->traffic.lease;
+	RexpLane   *lane;
+	RexpError	ignored;
+
+	if (lease == NULL)
+		return;
+	lane = lane_for_key(p, rexp_lease_key(lease), strlen(rexp_lease_key(lease)));
+	if (lane->link != NULL && rexp_link_is_open(lane->link) &&
+		lane->window.outstanding == 0 && lane->window.send_offset == 0)
+		(void) rexp_lease_give_back(lease, ask_over_lane, lane, &ignored);
 }
 
 /*

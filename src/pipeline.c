@@ -761,6 +761,7 @@ rexp_pipeline_drain(RexpPipeline *p, int milliseconds)
 	if (milliseconds > 0)
 	{
 		(void) rexp_pipeline_wind_up(p);
+		rexp_pipeline_give_lease_back(p);
 		return;
 	}
 	while ((lane = rexp_pipeline_next_lane(p, &at)) != NULL)

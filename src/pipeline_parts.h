@@ -57,8 +57,11 @@ extern RexpLane *rexp_pipeline_next_lane(RexpPipeline *p, int *at);
 extern bool rexp_pipeline_has_failed(const RexpPipeline *p);
 extern bool rexp_pipeline_step(RexpPipeline *p, bool may_wait);
 extern bool rexp_pipeline_wind_up(RexpPipeline *p);
-extern void rexp_pipeline_tend_lease(RexpPipeline *p);	/* ask.c */
 extern void rexp_pipeline_show_nodes(RexpPipeline *p, bool at_once);
+
+/* ask.c */
+extern void rexp_pipeline_tend_lease(RexpPipeline *p);
+extern void rexp_pipeline_give_lease_back(RexpPipeline *p);
 
 /* routing.c */
 extern RexpLane *rexp_pipeline_lane_of(RexpPipeline *p, int node);
