@@ -81,7 +81,7 @@ DATA = redis_export--$(EXTVERSION).sql $(wildcard redis_export--*--*.sql)
 DOCS = README.md CHANGELOG.md SECURITY.md LICENSE
 PAGES = $(wildcard docs/*.md)
 
-REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command scan verify changed prune watermark privileges
+REGRESS = setup options tls arguments queries export failures documents json hash commands expiry merge preview index command scan verify changed prune watermark define privileges
 
 # hiredis: the machine's if it is 1.2 or later, else the one that `make deps` has built here, else the machine's as it is. Without
 # hiredis_ssl and OpenSSL the extension has no TLS. Or all by hand: HIREDIS_CFLAGS=... HIREDIS_LIBS=... [HIREDIS_TLS=yes].

@@ -232,6 +232,48 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION redis_export_define IS
 'define an export: what Redis is to hold';
 
+CREATE FUNCTION redis_export_drop(name text, keys boolean DEFAULT false, force boolean DEFAULT false)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_export_drop(text, boolean, boolean) IS
+'drop an export, with what Redis keeps for it, and if asked for its keys';
+
+CREATE FUNCTION redis_export_record(
+	name text,
+	OUT running_by text,
+	OUT ended_at timestamptz,
+	OUT state text,
+	OUT rows_read bigint,
+	OUT rows_written bigint,
+	OUT rows_unchanged bigint,
+	OUT rows_failed bigint,
+	OUT rows_skipped bigint,
+	OUT keys_deleted bigint,
+	OUT mark text,
+	OUT mark_at timestamptz,
+	OUT keys bigint,
+	OUT error text)
+RETURNS record
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION redis_export_record(text) IS
+'what Redis keeps for an export, as shown by the view redis_exports; null for who does not have the privileges of its owner';
+
+CREATE VIEW redis_exports AS
+	SELECT d.name, d.owner, d.server, d.type, d.key_template,
+		CASE WHEN pg_has_role(d.owner, 'USAGE') THEN d.query END AS query,
+		d.value, d.exclude, d.replace, d.ttl, d.ttl_column, d.watermark_column, d.overlap, d.wait_index, r.*
+	FROM redis_export_definition AS d CROSS JOIN LATERAL redis_export_record(d.name) AS r
+	ORDER BY d.name;
+
+COMMENT ON VIEW redis_exports IS
+'the exports that are defined, and what Redis keeps for them: who runs each, how its last run ended, its mark, and how many keys it has';
+
+GRANT SELECT ON redis_exports TO PUBLIC;
+
 CREATE PROCEDURE redis_export_run(
 	name text,
 	rows text DEFAULT 'changed',
@@ -462,6 +504,7 @@ REVOKE ALL ON FUNCTION redis_json_export FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_hash_export FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_command_export FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_define FROM PUBLIC;
+REVOKE ALL ON FUNCTION redis_export_drop(text, boolean, boolean) FROM PUBLIC;
 REVOKE ALL ON PROCEDURE redis_export_run FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_preview(text, int, boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION redis_export_preview(text, text, name, text, name, text, text[], boolean, boolean, interval, name, int) FROM PUBLIC;

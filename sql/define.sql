@@ -48,6 +48,37 @@ SELECT error_of($x$SELECT redis_export_define('n', 'SELECT 1 AS id', 'n:#{id}', 
 SELECT error_of($x$SELECT redis_export_define('n', 'SELECT 1 AS id', 'n:#{id}', watermark_column => 'no')$x$);
 SELECT error_of($x$SELECT redis_export_define('n', 'SELECT 1 AS id', 'n:#{id}', ttl => '1 s', ttl_column => 'id')$x$);
 SELECT count(*) FROM redis_export_definition;
+-- what is there, and what Redis keeps for it
+SELECT redis_export_define('pieces', 'SELECT id, doc, updated_at FROM piece', 'p:#{id}', value => 'doc', watermark_column => 'updated_at', or_replace => true);
+CALL redis_export_run('pieces') \gset
+\x
+SELECT name, owner = current_user::regrole AS owner, server, type, key_template, query, value, watermark_column, running_by, now() - ended_at < '1 min' AS ended_at, state, rows_read, rows_written, rows_unchanged, rows_failed, rows_skipped, keys_deleted,
+	mark IS NOT NULL AS mark, now() - mark_at < '1 min' AS mark_at, keys, error FROM redis_exports;
+CREATE SERVER away FOREIGN DATA WRAPPER redis_export OPTIONS (host '127.0.0.1', port '1');
+SELECT redis_export_define('away', 'SELECT 1 AS id', 'p:#{id}', server => 'away');
+SELECT name, state, keys, regexp_replace(error, 'port \d+.*', 'port ...') AS error FROM redis_exports;
+\x
+-- dropped: with force also if Redis is away; its keys stay unless they are to go, too
+SELECT error_of($x$SELECT redis_export_drop('away')$x$);
+SET client_min_messages = error;
+SELECT redis_export_drop('away', force => true);
+SET client_min_messages = notice;
+DROP SERVER away;
+SELECT redis_export_drop('pieces');
+SELECT (SELECT count(*) FROM redis_scan('redis', 'redis_export:*')) AS own, count(*) FROM redis_scan('redis', 'p:*') AS key WHERE key !~ 'x$';
+SELECT redis_export_define('pieces', 'SELECT id, doc FROM piece', 'p:#{id}');
+CALL redis_export_run('pieces') \gset
+SELECT redis_export_drop('pieces', keys => true);
+SELECT count(*) FROM redis_scan('redis', 'p:*') AS key WHERE key !~ 'x$';
+SELECT redis_command('redis', 'KEYS', 'redis_export:*');
+SELECT error_of($x$SELECT redis_export_drop('pieces')$x$);
+-- books of another definition with its name are left alone
+SELECT redis_export_define('pieces', 'SELECT id, doc FROM piece', 'p:#{id}');
+SELECT redis_command('redis', 'HSET', 'redis_export:{pieces}', 'id', 'another', 'role', 'somebody', 'database', 'elsewhere');
+SELECT error_of($x$CALL redis_export_run('pieces')$x$);
+SELECT redis_export_drop('pieces');
+SELECT redis_command('redis', 'HGET', 'redis_export:{pieces}', 'id');
+SELECT count(*) FROM redis_exports;
 RESET client_min_messages;
 DROP TABLE piece;
 DELETE FROM redis_export_definition;

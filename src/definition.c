@@ -15,6 +15,7 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/xact.h"
 #include "arguments.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
@@ -22,6 +23,7 @@
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "record.h"
 #include "template.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -30,9 +32,14 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
+#include "utils/resowner.h"
 #include "utils/uuid.h"
 
 #define TABLE_NAME "redis_export_definition"
+
+/* How a job deletes keys; the time-out is in milliseconds. */
+#define DROP_BATCH 500
+#define DROP_TIMEOUT 60000
 
 /* The table, in the schema of the function that was called. */
 static Oid
@@ -168,6 +175,15 @@ find(FunctionCallInfo fcinfo, const char *name, RexpJob *definition)
 	return found.is_there;
 }
 
+static void
+refuse_unknown(const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("export \"%s\" does not exist", name),
+			 errhint("Define it with redis_export_define(). The view redis_exports shows those that are there.")));
+}
+
 /*
  * rexp_definition_load
  *	  The definition of this name, as the part of a job that it is, in the current
@@ -178,10 +194,7 @@ void
 rexp_definition_load(FunctionCallInfo fcinfo, const char *name, RexpJob *job)
 {
 	if (!find(fcinfo, name, job))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("export \"%s\" does not exist", name),
-				 errhint("Define it with redis_export_define(). The view redis_exports shows those that are there.")));
+		refuse_unknown(name);
 	check_owner(job);
 }
 
@@ -277,7 +290,6 @@ execute(FunctionCallInfo fcinfo, const char *format, int nparameters, Oid *types
 	uint64		count;
 
 	table_close(relation, NoLock);
-	PreventCommandIfReadOnly("redis_export_define()");
 	GetUserIdAndSecContext(&user, &sec_context);
 	SetUserIdAndSecContext(table_owner, sec_context | SECURITY_LOCAL_USERID_CHANGE);
 	SPI_connect();
@@ -352,6 +364,7 @@ rexp_definition_define(FunctionCallInfo fcinfo, RexpJob *job, bool or_replace)
 	NameData	value;
 	TupleDesc	desc;
 
+	PreventCommandIfReadOnly("redis_export_define()");
 	check_name(job->name);
 	is_there = find(fcinfo, job->name, &before);
 	if (is_there && !(superuser() && GetUserNameFromId(before.owner, true) == NULL))
@@ -411,12 +424,105 @@ rexp_definition_define(FunctionCallInfo fcinfo, RexpJob *job, bool or_replace)
 				   NPARAMETERS, types, values, nulls);
 }
 
-/* Delete the definition of this name. */
-void
-rexp_definition_delete(FunctionCallInfo fcinfo, const char *name)
+/*
+ * rexp_definition_look
+ *	  The definition of this name, if there is one that the current user may see; false if
+ *	  not.
+ */
+bool
+rexp_definition_look(FunctionCallInfo fcinfo, const char *name, RexpJob *job)
 {
+	return find(fcinfo, name, job) && GetUserNameFromId(job->owner, true) != NULL &&
+		has_privs_of_role(GetUserId(), job->owner);
+}
+
+/* Let a job delete all keys that the export has written. */
+static void
+delete_keys(RexpJob *job)
+{
+	RexpJobStatus status;
+
+	job->rows = REXP_ROWS_NONE;
+	job->prune = true;
+	job->prune_limit = 1;
+	job->wait_index = NULL;
+	job->watermark_column = NULL;
+	job->wait = true;
+	job->pipeline.batch = DROP_BATCH;
+	job->pipeline.reject_limit = -1;
+	job->pipeline.retry_timeout = DROP_TIMEOUT;
+	rexp_job_run(job, false, &status);
+}
+
+/* Delete what Redis has of the export, and with keys its keys, too. */
+static void
+delete_in_redis(RexpJob *job, bool keys)
+{
+	if (keys)
+		delete_keys(job);
+	rexp_record_forget(job, false);
+}
+
+/*
+ * The same, though Redis may not be there.  An error is a warning then, but for one that
+ * says that the export is running.
+ */
+static void
+try_to_delete_in_redis(RexpJob *job, bool keys)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		delete_in_redis(job, keys);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		if (edata->sqlerrcode == ERRCODE_QUERY_CANCELED ||
+			edata->sqlerrcode == ERRCODE_OBJECT_IN_USE)
+			ReThrowError(edata);
+		ereport(WARNING,
+				(errcode(edata->sqlerrcode),
+				 errmsg("what Redis keeps for export \"%s\" was left there: %s", job->name,
+						edata->message)));
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+}
+
+/*
+ * rexp_definition_drop
+ *	  Delete a definition and what Redis keeps for it, with keys also the keys that it has
+ *	  written; with force also if Redis cannot be asked.
+ *
+ * What is deleted in Redis is not rolled back: the export then is as one that never ran.
+ */
+void
+rexp_definition_drop(FunctionCallInfo fcinfo, const char *name, bool keys, bool force)
+{
+	RexpJob		job;
 	Oid			type = TEXTOID;
 	Datum		value = CStringGetTextDatum(name);
 
+	PreventCommandIfReadOnly("redis_export_drop()");
+	if (!find(fcinfo, name, &job))
+		refuse_unknown(name);
+	if (!(force && superuser()))
+		check_owner(&job);
+	if (force)
+		try_to_delete_in_redis(&job, keys);
+	else
+		delete_in_redis(&job, keys);
 	(void) execute(fcinfo, "DELETE FROM %s WHERE name = $1", 1, &type, &value, " ");
 }

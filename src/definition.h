@@ -15,7 +15,9 @@ extern void rexp_definition_define(FunctionCallInfo fcinfo, RexpJob *job,
 								   bool or_replace);
 extern void rexp_definition_load(FunctionCallInfo fcinfo, const char *name,
 								 RexpJob *job);
-extern void rexp_definition_delete(FunctionCallInfo fcinfo, const char *name);
+extern bool rexp_definition_look(FunctionCallInfo fcinfo, const char *name, RexpJob *job);
+extern void rexp_definition_drop(FunctionCallInfo fcinfo, const char *name, bool keys,
+								 bool force);
 extern void rexp_definition_refuse(FunctionCallInfo fcinfo, const RexpJob *job);
 
 #endif							/* REDIS_EXPORT_DEFINITION_H */

@@ -150,8 +150,8 @@ is_dead(const char *holder)
 }
 
 /* The part of a holder's text that is for people, or NULL. */
-static const char *
-people_text(const char *holder)
+const char *
+rexp_lease_people_text(const char *holder)
 {
 	const char *text = holder != NULL ? strchr(holder, ' ') : NULL;
 
@@ -163,7 +163,7 @@ people_text(const char *holder)
 void
 rexp_lease_refuse(const char *name, const char *holder, RexpError *error)
 {
-	const char *text = people_text(holder);
+	const char *text = rexp_lease_people_text(holder);
 
 	rexp_error_set(error, ERRCODE_OBJECT_IN_USE, "export \"%s\" is running already", name);
 	if (text != NULL)
@@ -299,8 +299,8 @@ rexp_lease_renew(RexpLease *lease, RexpAsk ask, void *arg, RexpError *error)
 		return confirm(lease, asked);
 	lease->ours = false;
 	rexp_error_set(error, ERRCODE_OBJECT_IN_USE, "export \"%s\" lost its lease", lease->name);
-	if (people_text(text) != NULL)
-		rexp_error_detail(error, "It is run by %s.", rexp_text_shown(people_text(text)));
+	if (rexp_lease_people_text(text) != NULL)
+		rexp_error_detail(error, "It is run by %s.", rexp_text_shown(rexp_lease_people_text(text)));
 	rexp_error_hint(error, "This job did not renew it for %d seconds, and another run has begun.",
 					REXP_LEASE_TIME / 1000);
 	return REXP_LEASE_HELD;

@@ -41,6 +41,7 @@ extern bool rexp_lease_give_back(RexpLease *lease, RexpAsk ask, void *arg,
 extern bool rexp_lease_is_due(const RexpLease *lease);
 extern bool rexp_lease_has_run_out(const RexpLease *lease);
 extern bool rexp_lease_is_alive(const char *holder);
+extern const char *rexp_lease_people_text(const char *holder);
 extern void rexp_lease_refuse(const char *name, const char *holder, RexpError *error);
 
 #endif							/* REDIS_EXPORT_LEASE_H */

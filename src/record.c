@@ -28,18 +28,25 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
+#include "book_list.h"
 #include "books.h"
 #include "cluster.h"
 #include "command.h"
 #include "commands/dbcommands.h"
 #include "compat.h"
+#include "funcapi.h"
 #include "lease.h"
 #include "miscadmin.h"
+#include "nodes.h"
 #include "own_keys.h"
 #include "record.h"
+#include "server_options.h"
 #include "text.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/resowner.h"
 #include "utils/datetime.h"
 #include "utils/json.h"
 #include "utils/timestamp.h"
@@ -222,21 +229,27 @@ shown(const char *field)
 	return field != NULL ? rexp_text_shown(field) : "?";
 }
 
+/* Is the record none, or this definition's? */
+static bool
+is_own(const RexpJob *job, const redisReply *reply)
+{
+	const char *id = field_of(reply, "id");
+
+	return id == NULL || strcmp(id, job->id) == 0;
+}
+
 /* Raise an error if the record is that of another definition with the same name. */
 static void
 check_id(const RexpJob *job, const redisReply *reply)
 {
-	const char *id = field_of(reply, "id");
-
-	if (id == NULL || strcmp(id, job->id) == 0)
+	if (is_own(job, reply))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("the books of export \"%s\" in Redis are those of another definition",
 					job->name),
-			 errdetail("They belong to role \"%s\" in database \"%s\"; its last run ended at %s.",
-					   shown(field_of(reply, "role")), shown(field_of(reply, "database")),
-					   shown(field_of(reply, "ended_at"))),
+			 errdetail("They belong to role \"%s\" in database \"%s\".",
+					   shown(field_of(reply, "role")), shown(field_of(reply, "database"))),
 			 errhint("Give this export another name. Or, if the other is gone for good, take its books over: SELECT redis_export_reset(%s).",
 					 quote_literal_cstr(job->name))));
 }
@@ -663,14 +676,66 @@ check_whose(const RexpJob *job, const char *key)
 	PG_END_TRY();
 }
 
+static bool
+is_own_record(const RexpJob *job, const char *key)
+{
+	redisReply *reply = send_words(job, list_make2("HGETALL", unconstify(char *, key)));
+	bool		own;
+
+	need_reply(reply, REDIS_REPLY_ARRAY, failing_to("read", job->name));
+	own = is_own(job, reply);
+	freeReplyObject(reply);
+	return own;
+}
+
+/* As RexpAsk, in a session: an error is raised. */
+static redisReply *
+ask_in_session(void *arg, const RexpBuffer *request, RexpError *error)
+{
+	const RexpJob *job = arg;
+
+	return rexp_send_command(job->server, job->owner, request);
+}
+
+/* Take the lease for a moment; an error if somebody else has it. */
+static RexpLease *
+take_lease_in_session(const RexpJob *job)
+{
+	RexpLease  *lease = rexp_lease_create(job->name, job->owner, 0);
+	RexpError	error;
+	char	   *holder;
+
+	switch (rexp_lease_take(lease, ask_in_session, unconstify(RexpJob *, job), &holder, &error))
+	{
+		case REXP_LEASE_OURS:
+			break;
+		case REXP_LEASE_HELD:
+			rexp_lease_refuse(job->name, holder, &error);
+			pg_fallthrough;
+		case REXP_LEASE_UNKNOWN:
+			rexp_error_raise(&error);
+	}
+	return lease;
+}
+
+static void
+give_lease_back_in_session(const RexpJob *job, RexpLease *lease)
+{
+	RexpError	ignored;
+
+	(void) rexp_lease_give_back(lease, ask_in_session, unconstify(RexpJob *, job), &ignored);
+}
+
 /*
  * rexp_record_set_mark
  *	  Let the next run begin above this mark; with value NULL, let it read all rows.
+ *	  Raises an error while a run has the lease.
  */
 void
 rexp_record_set_mark(const RexpJob *job, const RexpMark *mark)
 {
 	char	   *key = record_key(job->name);
+	RexpLease  *lease = take_lease_in_session(job);
 	List	   *words;
 	redisReply *reply;
 
@@ -692,6 +757,7 @@ rexp_record_set_mark(const RexpJob *job, const RexpMark *mark)
 	reply = send_words(job, words);
 	need_reply(reply, REDIS_REPLY_INTEGER, failing_to("write", job->name));
 	freeReplyObject(reply);
+	give_lease_back_in_session(job, lease);
 }
 
 /* Delete a key; it need not be there. */
@@ -707,16 +773,26 @@ delete_key(const RexpJob *job, const char *key)
 /*
  * rexp_record_forget
  *	  Delete all that Redis has of an export but its keys: books, record, its name in
- *	  the registry.  Whoever's it was: a definition may take over a name.
+ *	  the registry.  Raises an error while a run has the lease.
+ *
+ * Those of another definition with the same name are deleted only if anybodys is set:
+ * that is how a definition takes over a name.
  */
 void
-rexp_record_forget(const RexpJob *job)
+rexp_record_forget(const RexpJob *job, bool anybodys)
 {
 	const char *name = utf8(job->name);
+	char	   *key = record_key(job->name);
 	RexpBooks  *books = rexp_books_create(name, "", "", false);
+	RexpLease  *lease = take_lease_in_session(job);
 	redisReply *reply;
 	size_t		len;
 
+	if (!anybodys && !is_own_record(job, key))
+	{
+		give_lease_back_in_session(job, lease);
+		return;
+	}
 	delete_key(job, rexp_books_key(books, 0, &len));
 	if (rexp_server_is_cluster(job->server, job->owner))
 	{
@@ -727,5 +803,120 @@ rexp_record_forget(const RexpJob *job)
 	reply = send_words(job, list_make3("SREM", REXP_REGISTRY, unconstify(char *, name)));
 	need_reply(reply, REDIS_REPLY_INTEGER, failing_to("delete", job->name));
 	freeReplyObject(reply);
-	delete_key(job, record_key(job->name));
+	delete_key(job, key);
+	give_lease_back_in_session(job, lease);
+}
+
+/*
+ * Shown
+ */
+
+/* What is shown of a record, in the order of the columns. */
+#define SHOWN_COUNTS 6
+#define SHOWN_COLUMNS (3 + SHOWN_COUNTS + 4)
+
+/* A moment as Redis has it. */
+static bool
+read_moment(const char *text, Datum *value)
+{
+	if (text != NULL)
+		*value = DirectFunctionCall3(timestamptz_in, CStringGetDatum(text),
+									 ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+	return text != NULL;
+}
+
+/* Fill the columns but that of the error; raises errors. */
+static void
+read_shown(const RexpJob *job, Datum *values, bool *nulls)
+{
+	static const char *const counts[SHOWN_COUNTS] = {
+		"rows_read", "rows_written", "rows_unchanged", "rows_failed", "rows_skipped", "keys_deleted"
+	};
+	char	   *key = record_key(job->name);
+	redisReply *reply = send_words(job, list_make2("HGETALL", key));
+	const char *holder;
+	const char *text;
+	RexpNodes  *nodes;
+	RexpBooks  *books;
+	int			i = 0;
+
+	need_reply(reply, REDIS_REPLY_ARRAY, failing_to("read", job->name));
+	holder = field_of(reply, "holder");
+	if (holder != NULL && (text = rexp_lease_people_text(holder)) != NULL)
+	{
+		values[i] = CStringGetTextDatum(rexp_text_shown(text));
+		nulls[i] = false;
+	}
+	i++;
+	nulls[i] = !read_moment(field_of(reply, "ended_at"), &values[i]);
+	i++;
+	text = field_of(reply, "state");
+	nulls[i] = text == NULL;
+	values[i++] = text != NULL ? CStringGetTextDatum(rexp_text_shown(text)) : (Datum) 0;
+	for (int n = 0; n < SHOWN_COUNTS; n++, i++)
+	{
+		text = field_of(reply, counts[n]);
+		nulls[i] = text == NULL;
+		values[i] = Int64GetDatum(text != NULL ? strtoi64(text, NULL, 10) : 0);
+	}
+	text = field_of(reply, "mark");
+	nulls[i] = text == NULL;
+	values[i++] = text != NULL ? CStringGetTextDatum(rexp_text_shown(text)) : (Datum) 0;
+	nulls[i] = !read_moment(field_of(reply, "mark_at"), &values[i]);
+	i++;
+	freeReplyObject(reply);
+
+	nodes = rexp_nodes_open(rexp_link_options(job->server, job->owner, NULL),
+							REXP_BOOK_LIST_FAILING);
+	books = rexp_books_create(utf8(job->name), "", "", false);
+	values[i] = Int64GetDatum(rexp_book_list_count(rexp_book_list_create(nodes, books)));
+	nulls[i++] = false;
+	rexp_nodes_close(nodes);
+}
+
+/*
+ * rexp_record_show
+ *	  What Redis has of an export, as the result of a function; NULL for a job that may
+ *	  not be seen.  If Redis cannot be asked, there is an error text instead.
+ */
+Datum
+rexp_record_show(const RexpJob *job, FunctionCallInfo fcinfo)
+{
+	TupleDesc	desc;
+	Datum		values[SHOWN_COLUMNS] = {0};
+	bool		nulls[SHOWN_COLUMNS];
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "redis_export: the result type is not composite");
+	memset(nulls, true, sizeof(nulls));
+	if (job != NULL)
+	{
+		BeginInternalSubTransaction(NULL);
+		MemoryContextSwitchTo(context);
+		PG_TRY();
+		{
+			read_shown(job, values, nulls);
+			ReleaseCurrentSubTransaction();
+		}
+		PG_CATCH();
+		{
+			ErrorData  *edata;
+
+			MemoryContextSwitchTo(context);
+			edata = CopyErrorData();
+			FlushErrorState();
+			RollbackAndReleaseCurrentSubTransaction();
+			if (edata->sqlerrcode == ERRCODE_QUERY_CANCELED)
+				ReThrowError(edata);
+			memset(nulls, true, sizeof(nulls));
+			values[SHOWN_COLUMNS - 1] = CStringGetTextDatum(edata->message);
+			nulls[SHOWN_COLUMNS - 1] = false;
+		}
+		PG_END_TRY();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));
 }

@@ -34,6 +34,7 @@ extern bool rexp_record_mark_stays(const RexpRecord *record);
 
 /* in a session */
 extern void rexp_record_set_mark(const RexpJob *job, const RexpMark *mark);
-extern void rexp_record_forget(const RexpJob *job);
+extern void rexp_record_forget(const RexpJob *job, bool anybodys);
+extern Datum rexp_record_show(const RexpJob *job, FunctionCallInfo fcinfo);
 
 #endif							/* REDIS_EXPORT_RECORD_H */

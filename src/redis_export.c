@@ -25,6 +25,7 @@
 #include "progress.h"
 #include "record.h"
 #include "server_options.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
 #include "verify.h"
 #include "watermark.h"
@@ -40,6 +41,8 @@ PG_FUNCTION_INFO_V1(redis_json_export);
 PG_FUNCTION_INFO_V1(redis_hash_export);
 PG_FUNCTION_INFO_V1(redis_command_export);
 PG_FUNCTION_INFO_V1(redis_export_define);
+PG_FUNCTION_INFO_V1(redis_export_drop);
+PG_FUNCTION_INFO_V1(redis_export_record);
 PG_FUNCTION_INFO_V1(redis_export_run);
 PG_FUNCTION_INFO_V1(redis_export_preview);
 PG_FUNCTION_INFO_V1(redis_export_verify);
@@ -121,6 +124,31 @@ redis_export_define(PG_FUNCTION_ARGS)
 	rexp_definition_arguments(&arguments, &job);
 	rexp_definition_define(fcinfo, &job, rexp_flag_argument(&arguments, "or_replace"));
 	PG_RETURN_VOID();
+}
+
+/* redis_export_drop(name text, keys boolean, force boolean) returns void */
+Datum
+redis_export_drop(PG_FUNCTION_ARGS)
+{
+	RexpArguments arguments;
+
+	rexp_arguments_init(&arguments, fcinfo);
+	arguments.whose = "function";
+	rexp_definition_drop(fcinfo, rexp_name_argument(&arguments),
+						 rexp_flag_argument(&arguments, "keys"),
+						 rexp_flag_argument(&arguments, "force"));
+	PG_RETURN_VOID();
+}
+
+/* redis_export_record(name text) returns (running_by, ended_at, ...), for redis_exports */
+Datum
+redis_export_record(PG_FUNCTION_ARGS)
+{
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	RexpJob		job;
+	bool		visible = rexp_definition_look(fcinfo, name, &job);
+
+	PG_RETURN_DATUM(rexp_record_show(visible ? &job : NULL, fcinfo));
 }
 
 /* May the procedure that is called commit? */
@@ -292,7 +320,7 @@ redis_export_reset(PG_FUNCTION_ARGS)
 	rexp_arguments_init(&arguments, fcinfo);
 	arguments.whose = "function";
 	rexp_definition_load(fcinfo, rexp_name_argument(&arguments), &job);
-	rexp_record_forget(&job);
+	rexp_record_forget(&job, true);
 	PG_RETURN_VOID();
 }
 
