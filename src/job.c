@@ -585,6 +585,7 @@ rexp_job_run(const RexpJob *job, bool may_commit, RexpJobStatus *status)
 	info.database = session.database;
 	info.session_user = session.session_user;
 	info.current_user = session.current_user;
+	info.name = job->name;
 	info.server = job->server;
 	info.command = rexp_encoding_command(&job->encoding);
 	info.key_template = rexp_encoding_template(&job->encoding);

@@ -134,7 +134,7 @@ settle_done(RexpLane *lane, RexpBatch *batch, RexpRow *row)
 	{
 		row->counted = true;
 		if (row->deletes)
-			lane->traffic->ledger.counters.rows_pruned += row->found;
+			lane->traffic->ledger.counters.keys_deleted += row->found;
 		else if (row->unchanged)
 			lane->traffic->ledger.counters.rows_unchanged++;
 		else if (!row->corrects)

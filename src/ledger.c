@@ -100,6 +100,6 @@ rexp_ledger_text(const RexpCounters *counters, const char *written)
 	append_part(&text, counters->rows_failed, "failed", true);
 	append_part(&text, counters->rows_skipped, "skipped", false);
 	append_part(&text, counters->rows_in_doubt, "in doubt", true);
-	append_part(&text, counters->rows_pruned, "pruned", false);
+	append_part(&text, counters->keys_deleted, "pruned", false);
 	return text.data;
 }

@@ -65,6 +65,7 @@ typedef struct Sample
 /* All that readers of a slot want to have in their own encoding. */
 typedef struct SlotTexts
 {
+	char		name[SERVER_SIZE];	/* empty: it has none */
 	char		server[SERVER_SIZE];
 	char		command[COMMAND_SIZE];
 	char		key_template[TEMPLATE_SIZE];
@@ -196,6 +197,8 @@ rexp_progress_reserve(const RexpJobInfo *info, int *number)
 	SlotTexts	texts;
 
 	memset(&texts, 0, sizeof(texts));
+	if (info->name != NULL)
+		rexp_text_to_utf8(texts.name, sizeof(texts.name), info->name);
 	rexp_text_to_utf8(texts.server, sizeof(texts.server), info->server);
 	rexp_text_to_utf8(texts.command, sizeof(texts.command), info->command);
 	rexp_text_to_utf8(texts.key_template, sizeof(texts.key_template), info->key_template);
@@ -499,6 +502,7 @@ copy_slot(Slot *slot, RexpJobStatus *status, SlotTexts *texts)
 static void
 copy_texts(const SlotTexts *texts, RexpJobStatus *status)
 {
+	status->info.name = texts->name[0] != '\0' ? rexp_text_shown(texts->name) : NULL;
 	status->info.server = rexp_text_shown(texts->server);
 	status->info.command = rexp_text_shown(texts->command);
 	status->info.key_template = rexp_text_shown(texts->key_template);
@@ -656,7 +660,7 @@ copy_name(const char *text)
 	return name;
 }
 
-#define COLUMNS 29
+#define COLUMNS 30
 
 /*
  * The SQL objects may be of another version than this library, before ALTER
@@ -704,6 +708,7 @@ fill_row(const RexpJobStatus *status, Datum *values, bool *nulls)
 	SET(ObjectIdGetDatum(status->info.database));
 	SET_NAME(database);
 	SET_NAME(user);
+	SET_IF(status->info.name != NULL, CStringGetTextDatum(status->info.name));
 	SET_NAME(status->info.server);
 	SET(CStringGetTextDatum(status->info.command));
 	SET_IF(visible, CStringGetTextDatum(status->info.key_template));
@@ -717,7 +722,7 @@ fill_row(const RexpJobStatus *status, Datum *values, bool *nulls)
 	SET(Int64GetDatum(counters->rows_failed));
 	SET(Int64GetDatum(counters->rows_skipped));
 	SET(Int64GetDatum(counters->rows_in_doubt));
-	SET(Int64GetDatum(counters->rows_pruned));
+	SET(Int64GetDatum(counters->keys_deleted));
 	SET(Int64GetDatum(counters->bytes_sent));
 	SET(Int64GetDatum(counters->reconnects));
 	SET(Int64GetDatum(counters->redis_restarts));
@@ -776,7 +781,7 @@ rexp_progress_outcome(const RexpJobStatus *status, FunctionCallInfo fcinfo)
 	values[3] = Int64GetDatum(counters->rows_written);
 	values[4] = Int64GetDatum(counters->rows_unchanged);
 	values[5] = Int64GetDatum(counters->rows_failed);
-	values[6] = Int64GetDatum(counters->rows_pruned);
+	values[6] = Int64GetDatum(counters->keys_deleted);
 	nulls[7] = status->error.sqlstate == 0;
 	values[7] = nulls[7] ? (Datum) 0 : CStringGetTextDatum(status->error.message);
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls));

@@ -57,7 +57,7 @@ typedef struct RexpCounters
 	int64		rows_failed;
 	int64		rows_skipped;	/* left out for a null, as asked for */
 	int64		rows_in_doubt;	/* sent and not answered */
-	int64		rows_pruned;	/* keys deleted that no row has */
+	int64		keys_deleted;	/* keys deleted that no row has */
 	int64		bytes_sent;
 	int64		reconnects;
 	int64		redis_restarts;
@@ -97,6 +97,7 @@ typedef struct RexpJobInfo
 	Oid			database;
 	Oid			session_user;	/* whose worker it is: who may cancel it */
 	Oid			current_user;	/* whose rights the query has */
+	const char *name;			/* of the export, or NULL */
 	const char *server;
 	const char *command;
 	const char *key_template;

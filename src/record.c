@@ -518,7 +518,7 @@ outcome(RexpRecord *record, const RexpCounters *counters, const RexpMark *mark,
 	words = add_count(words, "rows_unchanged", counters->rows_unchanged);
 	words = add_count(words, "rows_failed", counters->rows_failed);
 	words = add_count(words, "rows_skipped", counters->rows_skipped);
-	words = add_count(words, "keys_deleted", counters->rows_pruned);
+	words = add_count(words, "keys_deleted", counters->keys_deleted);
 	if (!clean)
 		words = add_field(words, psprintf(UNCLEAN "%s", record->stamp_text), now_text());
 	if (mark != NULL)

@@ -212,9 +212,9 @@ for my $level ('read committed', 'repeatable read', 'serializable')
 		$node->safe_psql('postgres', 'INSERT INTO shop VALUES (50); DELETE FROM shop WHERE id = 7');
 		$redis->cli('HSET', 'p:50', 'id', 50);
 		open_gate(1);
-		ended($id, 'done', rows_read => 10, rows_written => 10, rows_pruned => 10);
+		ended($id, 'done', rows_read => 10, rows_written => 10, keys_deleted => 10);
 		is(ids($redis, 'p:'), '1-10 50', 'what others have written is there, those of no row are not');
-		ended(begin_prune($shop, 'p:#{id}'), 'done', rows_written => 10, rows_pruned => 1);
+		ended(begin_prune($shop, 'p:#{id}'), 'done', rows_written => 10, keys_deleted => 1);
 		is(ids($redis, 'p:'), '1-6 8-10 50', 'the next time that of the row that went goes');
 		is(kept($redis, 'p:'), 10, 'there is an entry for each key');
 		$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET default_transaction_isolation');
@@ -234,9 +234,9 @@ subtest 'when the query is not run there is no snapshot' => sub {
 	my $slow = begin_prune($shop, 'p:#{id}', rate => 25, batch => 10);
 	until_state($node, $slow, 'finishing');
 	is(has_snapshot($slow), 'f', 'when the last answers are awaited');
-	poll_until($node, "SELECT rows_pruned > 0 FROM redis_export_progress WHERE job = $slow");
+	poll_until($node, "SELECT keys_deleted > 0 FROM redis_export_progress WHERE job = $slow");
 	is(has_snapshot($slow), 'f', 'when keys are deleted');
-	ended($slow, 'done', rows_written => 30, rows_pruned => 30);
+	ended($slow, 'done', rows_written => 30, keys_deleted => 30);
 
 	$redis->cli('FLUSHALL');
 	rows_and_keys('p:', 10, 90, 99);
@@ -245,9 +245,9 @@ subtest 'when the query is not run there is no snapshot' => sub {
 	wait_for('it searches', sub { $line->snapped('HSCAN') });
 	is(has_snapshot($id), 'f', 'when the books are read');
 	my $row = job($node, $id);
-	is("$row->{state} $row->{rows_written} $row->{rows_pruned}", 'pruning 10 0', 'which is pruning, with all rows written');
+	is("$row->{state} $row->{rows_written} $row->{keys_deleted}", 'pruning 10 0', 'which is pruning, with all rows written');
 	$line->reset;
-	ended($id, 'done', rows_read => 10, rows_written => 10, rows_pruned => 10);
+	ended($id, 'done', rows_read => 10, rows_written => 10, keys_deleted => 10);
 };
 
 # ---- What ends it ----------------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ sub next_prunes
 	my ($name) = @_;
 	until_no_client($redis);
 	my $left = redis_keys_count($redis, 'f:*') - 100;
-	my $row = ended(begin_prune($shop, 'f:#{id}'), 'done', rows_written => 100, rows_pruned => $left);
+	my $row = ended(begin_prune($shop, 'f:#{id}'), 'done', rows_written => 100, keys_deleted => $left);
 	is(ids($redis, 'f:'), '1-100', "$name: the next run prunes");
 	return $left;
 }
@@ -294,13 +294,13 @@ subtest 'cancelled or terminated while it searches' => sub {
 	is(job($node, $id)->{state}, 'pruning', 'the view shows what it does');
 	soon 'cancel', sub { $node->safe_psql('postgres', "SELECT redis_export_cancel($id)"); until_ended($id) };
 	$line->reset;
-	ended($id, 'canceled', error => qr/^the export was canceled by role/, rows_written => 100, rows_pruned => 0);
+	ended($id, 'canceled', error => qr/^the export was canceled by role/, rows_written => 100, keys_deleted => 0);
 	is(redis_keys_count($redis, 'f:*'), 400, 'nothing is deleted');
 
 	$id = frozen_search();
 	soon 'terminate', sub { $node->safe_psql('postgres', 'SELECT pg_terminate_backend(' . job($node, $id)->{pid} . ')'); until_ended($id) };
 	$line->reset;
-	ended($id, 'failed', error => $by_admin, rows_written => 100, rows_pruned => 0);
+	ended($id, 'failed', error => $by_admin, rows_written => 100, keys_deleted => 0);
 	no_worker_left($node);
 	is(next_prunes('then'), 300, 'nothing was deleted');
 };
@@ -361,16 +361,16 @@ subtest 'the line is cut while keys are deleted' => sub {
 	$redis->cli('FLUSHALL');
 	rows_and_keys('c:', 100, 1001, 3000);
 	trip('UNLINK', 'pass_and_cut');
-	my $row = ended(begin_prune($shop, 'c:#{id}', server => "'line'"), 'done', error => qr/^lost the connection/, rows_written => 100, rows_pruned => 2000);
+	my $row = ended(begin_prune($shop, 'c:#{id}', server => "'line'"), 'done', error => qr/^lost the connection/, rows_written => 100, keys_deleted => 2000);
 	cmp_ok($row->{reconnects}, '>=', 1, 'it came back');
 	is(ids($redis, 'c:'), '1-100', 'the keys are gone');
 
 	rows_and_keys('c:', 100, 1001, 2500);
 	my $id = begin_prune($shop, 'c:#{id}', rate => 1000, batch => 50);
-	poll_until($node, "SELECT rows_pruned >= 200 FROM redis_export_progress WHERE job = $id");
+	poll_until($node, "SELECT keys_deleted >= 200 FROM redis_export_progress WHERE job = $id");
 	is(job($node, $id)->{state}, 'pruning', 'some are gone already');
 	$redis->cli('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
-	$row = ended($id, 'done', error => qr/^lost the connection/, rows_written => 100, rows_pruned => 1500);
+	$row = ended($id, 'done', error => qr/^lost the connection/, rows_written => 100, keys_deleted => 1500);
 	cmp_ok($row->{reconnects}, '>=', 1, 'after CLIENT KILL, too');
 	is(ids($redis, 'c:'), '1-100', 'the keys are gone');
 };
@@ -381,11 +381,11 @@ subtest 'the line is cut while Redis is searched' => sub {
 	trip('HSCAN', 'cut');
 	like(sql_error($node, prune_sql($shop, 'c:#{id}', server => "'line'")),
 		qr/^ERROR:  could not read the books of the export: lost the connection to Redis server "line".*\nDETAIL:  Export job \d+: 100 rows read, 100 written, 0 failed/, 'an error, and how far it came');
-	ended(job($node)->{job}, 'failed', error => qr/^could not read the books of the export: lost the connection to Redis server "line"/, rows_written => 100, rows_pruned => 0);
+	ended(job($node)->{job}, 'failed', error => qr/^could not read the books of the export: lost the connection to Redis server "line"/, rows_written => 100, keys_deleted => 0);
 	is(redis_keys_count($redis, 'c:*'), 400, 'nothing is deleted');
 
 	trip('HSCAN', 'stall');
-	ended(begin_prune($shop, 'c:#{id}', server => "'hasty'"), 'failed', error => qr/could not read the books of the export: lost the connection .*: no answer for 1 second/, rows_written => 100, rows_pruned => 0);
+	ended(begin_prune($shop, 'c:#{id}', server => "'hasty'"), 'failed', error => qr/could not read the books of the export: lost the connection .*: no answer for 1 second/, rows_written => 100, keys_deleted => 0);
 	$line->reset;
 	is(redis_keys_count($redis, 'c:*'), 400, 'nor by a job that Redis did not answer in time');
 
@@ -398,11 +398,11 @@ subtest 'Redis is killed and started again' => sub {
 	add_server($node, $kept, name => 'kept');
 	fill($kept, 'c:', 1001, 2500);
 	my $id = begin_prune($shop, 'c:#{id}', server => "'kept'", rate => 1000, batch => 50);
-	poll_until($node, "SELECT rows_pruned >= 200 FROM redis_export_progress WHERE job = $id");
+	poll_until($node, "SELECT keys_deleted >= 200 FROM redis_export_progress WHERE job = $id");
 	$kept->kill9;
 	until_state($node, $id, 'retrying');
 	$kept->start;
-	ended($id, 'done', error => qr/./, rows_written => 100, rows_pruned => 1500, redis_restarts => 1);
+	ended($id, 'done', error => qr/./, rows_written => 100, keys_deleted => 1500, redis_restarts => 1);
 	is(ids($kept, 'c:'), '1-100', 'the keys are gone');
 
 	fill($kept, 'c:', 1001, 1300);
@@ -413,7 +413,7 @@ subtest 'Redis is killed and started again' => sub {
 	wait_for('it searches', sub { $line->snapped('HSCAN') });
 	$kept->kill9;
 	$line->reset;
-	ended($id, 'failed', error => qr/could not read the books of the export: lost the connection/, rows_written => 100, rows_pruned => 0);
+	ended($id, 'failed', error => qr/could not read the books of the export: lost the connection/, rows_written => 100, keys_deleted => 0);
 	$kept->start;
 	is(redis_keys_count($kept, 'c:*'), 400, 'killed while it is searched: nothing is deleted');
 	$kept->stop;
@@ -424,9 +424,9 @@ subtest 'deleted keys count as progress' => sub {
 	$redis->cli('FLUSHALL');
 	rows_and_keys('z:', 1, 1001, 1300);
 	my $id = begin_prune($shop, 'z:#{id}', rate => 100, batch => 10, retry_timeout => "'1 s'");
-	poll_until($node, "SELECT rows_pruned >= 200 FROM redis_export_progress WHERE job = $id");
+	poll_until($node, "SELECT keys_deleted >= 200 FROM redis_export_progress WHERE job = $id");
 	$redis->cli('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
-	my $row = ended($id, 'done', error => qr/^lost the connection/, rows_written => 1, rows_pruned => 300);
+	my $row = ended($id, 'done', error => qr/^lost the connection/, rows_written => 1, keys_deleted => 300);
 	is($row->{reconnects}, 1, 'it came back');
 };
 
@@ -441,7 +441,7 @@ subtest 'rows that fail' => sub {
 	my $row = job($node);
 	like($err, qr/^(?:psql:\S+ )?WARNING:  nothing was pruned by export job $row->{job}, since rows have failed$/m, 'the caller hears that nothing was pruned');
 	like(slurp_file($node->logfile), qr/WARNING:  nothing was pruned, since rows have failed/, 'so does the log');
-	ended($row->{job}, 'done', error => qr/NULL/i, rows_written => 9, rows_failed => 1, rows_pruned => 0);
+	ended($row->{job}, 'done', error => qr/NULL/i, rows_written => 9, rows_failed => 1, keys_deleted => 0);
 	is(redis_keys_count($redis, 'n:*'), 19, 'and nothing was');
 
 	# one that Redis refuses
@@ -449,20 +449,20 @@ subtest 'rows that fail' => sub {
 	$redis->cli('DEL', 'n:1');
 	(undef, undef, $err) = $node->psql('postgres', prune_sql($shop, 'n:#{id}', on_error => "'ignore'"));
 	like($err, qr/WARNING:  nothing was pruned by export job/, 'rows that Redis refuses: the same');
-	ended(job($node)->{job}, 'done', error => qr/WRONGTYPE/, rows_written => 9, rows_failed => 1, rows_pruned => 0);
+	ended(job($node)->{job}, 'done', error => qr/WRONGTYPE/, rows_written => 9, rows_failed => 1, keys_deleted => 0);
 	is(redis_keys_count($redis, 'n:*'), 20, 'and nothing was');
 
 	# the first one ends it
-	ended(begin_prune($shop, 'n:#{id}'), 'failed', error => qr/WRONGTYPE/, rows_failed => 1, rows_pruned => 0);
+	ended(begin_prune($shop, 'n:#{id}'), 'failed', error => qr/WRONGTYPE/, rows_failed => 1, keys_deleted => 0);
 	is(redis_keys_count($redis, 'n:*'), 20, 'nor by a job that has failed');
 
 	# nor does the query's own error, after the last row
 	ended(begin_prune('SELECT id FROM shop WHERE id <> 3 UNION ALL SELECT 1 / (count(*) - 10)::int FROM shop', 'n:#{id}'),
-		'failed', error => qr/division by zero/, rows_pruned => 0);
+		'failed', error => qr/division by zero/, keys_deleted => 0);
 	is(redis_keys_count($redis, 'n:*'), 20, 'nor by one whose query has');
 
 	$redis->cli('DEL', 'n:3');
-	ended(begin_prune($shop, 'n:#{id}'), 'done', rows_written => 10, rows_pruned => 10);
+	ended(begin_prune($shop, 'n:#{id}'), 'done', rows_written => 10, keys_deleted => 10);
 	is(ids($redis, 'n:'), '1-10', 'but by one that wrote all');
 };
 
@@ -472,7 +472,7 @@ subtest 'a job that is cancelled before it has written all' => sub {
 	my $id = begin_prune($shop, 'n:#{id}', rate => 100, batch => 10);
 	poll_until($node, "SELECT rows_written >= 20 FROM redis_export_progress WHERE job = $id");
 	$node->safe_psql('postgres', "SELECT redis_export_cancel($id)");
-	ended($id, 'canceled', error => qr/canceled by role/, rows_pruned => 0);
+	ended($id, 'canceled', error => qr/canceled by role/, keys_deleted => 0);
 	like(ids($redis, 'n:'), qr/ 1001-1010$/, 'nothing is deleted');
 };
 
@@ -483,11 +483,11 @@ subtest 'more than prune_limit' => sub {
 	like(sql_error($node, prune_sql($shop, 'n:#{id}', prune_limit => 0.1), verbose => 1),
 		qr/ERROR:  54000: prune would delete 11 of 101 keys, more than prune_limit 0\.1 allows\nDETAIL:  All rows are written, and nothing is deleted\.\nExport job \d+: 90 rows read, 90 written/,
 		'an error');
-	ended(job($node)->{job}, 'failed', error => qr/^prune would delete 11 of 101 keys/, rows_written => 90, rows_pruned => 0);
+	ended(job($node)->{job}, 'failed', error => qr/^prune would delete 11 of 101 keys/, rows_written => 90, keys_deleted => 0);
 	is(redis_keys_count($redis, 'n:*'), 101, 'nothing at all is deleted');
 	$redis->cli('DEL', 'n:2001');
 	$redis->cli('HDEL', books('n:'), 'n:2001');
-	ended(begin_prune($shop, 'n:#{id}', prune_limit => 0.1, rows => "'changed'"), 'done', rows_written => 0, rows_unchanged => 90, rows_pruned => 10);
+	ended(begin_prune($shop, 'n:#{id}', prune_limit => 0.1, rows => "'changed'"), 'done', rows_written => 0, rows_unchanged => 90, keys_deleted => 10);
 };
 
 # ---- Replicas and indexes of Redis -----------------------------------------------------------------------------------
@@ -505,10 +505,10 @@ subtest 'wait_replicas' => sub {
 	$line->reset;
 	until_state($node, $id, 'retrying');
 	my $row = job($node, $id);
-	is("$row->{rows_written} $row->{rows_pruned}", '100 0', 'a replica that is frozen: no key counts as pruned');
+	is("$row->{rows_written} $row->{keys_deleted}", '100 0', 'a replica that is frozen: no key counts as pruned');
 	like($row->{last_error}, qr/^only 0 of 1 replicas of Redis have acknowledged/, 'and the view says why');
 	$replica->thaw;
-	ended($id, 'done', error => qr/^only 0 of 1/, rows_written => 100, rows_pruned => 2000);
+	ended($id, 'done', error => qr/^only 0 of 1/, rows_written => 100, keys_deleted => 2000);
 	$redis->freeze;
 	is(ids($replica, 'r:'), '1-100', 'what the job has deleted, the replica has');
 	$redis->thaw;
@@ -525,7 +525,7 @@ subtest 'wait_index' => sub {
 	like($session->query(prune_sql($shop, 'i:#{id}', wait_index => "'idx'")), qr/\|done\|/, 'the job is done');
 	is($found->(), 0, 'searches do not find them any more');
 	is(($redis->cli('FT.SEARCH', 'idx', '*', 'LIMIT', 0, 0))[0], 100, 'but the others');
-	ended(job($node)->{job}, 'done', rows_written => 100, rows_pruned => 900);
+	ended(job($node)->{job}, 'done', rows_written => 100, keys_deleted => 900);
 	$session->quit;
 	$redis->cli('FT.DROPINDEX', 'idx');
 };
@@ -542,7 +542,7 @@ subtest 'ALTER TABLE meanwhile' => sub {
 	poll_until($node, "SELECT pg_blocking_pids($session->{pid}) = ARRAY[$pid]");
 	is(job($node, $id)->{state}, 'pruning', 'it waits for the worker');
 	$line->reset;
-	ended($id, 'done', rows_written => 100, rows_pruned => 300);
+	ended($id, 'done', rows_written => 100, keys_deleted => 300);
 	is(($session->wait)[1], '', 'which does not wait for it');
 	is(ids($redis, 'f:'), '1-100', 'the keys are gone');
 	$session->quit;
@@ -553,17 +553,17 @@ subtest 'rate' => sub {
 	rows_and_keys('r:', 20, 1001, 1400);
 	my $begun = time;
 	my $id = begin_prune($shop, 'r:#{id}', rate => 200, batch => 20);
-	poll_until($node, "SELECT rows_pruned >= 20 FROM redis_export_progress WHERE job = $id");
+	poll_until($node, "SELECT keys_deleted >= 20 FROM redis_export_progress WHERE job = $id");
 	cmp_ok(redis_keys_count($redis, 'r:*'), '>', 20, 'it goes on');
-	ended($id, 'done', rows_written => 20, rows_pruned => 400);
+	ended($id, 'done', rows_written => 20, keys_deleted => 400);
 	cmp_ok($node->safe_psql('postgres', "SELECT extract(epoch FROM finished_at - started_at) FROM redis_export_progress WHERE job = $id"), '>', 1.9,
 		'420 rows and keys took the time of 420 rows');
 
 	fill($redis, 'r:', 1001, 1400);
 	$id = begin_prune($shop, 'r:#{id}', rate => 10, batch => 5);
-	poll_until($node, "SELECT rows_pruned >= 2 FROM redis_export_progress WHERE job = $id");
+	poll_until($node, "SELECT keys_deleted >= 2 FROM redis_export_progress WHERE job = $id");
 	is($node->safe_psql('postgres', "SELECT redis_export_set_rate($id, NULL)"), 't', 'which can be changed while keys are deleted');
-	soon 'and then', sub { ended($id, 'done', rows_pruned => 400) };
+	soon 'and then', sub { ended($id, 'done', keys_deleted => 400) };
 };
 
 # ---- Memory ----------------------------------------------------------------------------------------------------------
@@ -590,7 +590,7 @@ subtest '300,000 keys with a work_mem of 1 MB' => sub {
 		sleep 0.01;
 	}
 	$session->wait;
-	ended($id, 'done', rows_written => 150_000, rows_pruned => 150_000);
+	ended($id, 'done', rows_written => 150_000, keys_deleted => 150_000);
 	is(redis_keys_count($redis, "$prefix*"), 150_000, 'the keys are gone');
 	is(kept($redis, $prefix), 150_000, 'and their entries');
 	cmp_ok($before, '>', 0, 'the memory of the worker');
@@ -625,7 +625,7 @@ subtest 'on a hot standby' => sub {
 	$node->safe_psql('postgres', 'INSERT INTO shop VALUES (1050)');
 	$node->wait_for_catchup($standby);
 	$holder_there->query('SELECT pg_advisory_unlock(1)');
-	ended($id, 'done', at => $standby, rows_written => 100, rows_pruned => 300);
+	ended($id, 'done', at => $standby, rows_written => 100, keys_deleted => 300);
 	is(ids($redis, 's:'), '1-100', 'it prunes what has no row there');
 
 	# what takes the table for itself on the primary
@@ -637,9 +637,9 @@ subtest 'on a hot standby' => sub {
 	$node->safe_psql('postgres', 'ALTER TABLE shop ADD even_more int');
 	soon 'recovery goes on', sub { $node->wait_for_catchup($standby, 'replay') };
 	$line->reset;
-	ended($id, 'failed', at => $standby, error => qr/conflict with recovery/, rows_written => 101, rows_pruned => 0);
+	ended($id, 'failed', at => $standby, error => qr/conflict with recovery/, rows_written => 101, keys_deleted => 0);
 	is(redis_keys_count($redis, 's:*'), 401, 'a conflict with recovery: nothing is deleted');
-	ended($begin_there->($shop, 's:#{id}'), 'done', at => $standby, rows_written => 101, rows_pruned => 300);
+	ended($begin_there->($shop, 's:#{id}'), 'done', at => $standby, rows_written => 101, keys_deleted => 300);
 	$holder_there->quit;
 	$standby->stop;
 };
@@ -673,17 +673,17 @@ sub rows_from_to { my ($from, $to) = @_; return "SELECT i AS id, i AS v FROM gen
 subtest 'all masters of a cluster' => sub {
 	like($node->safe_psql('postgres', run_sql(rows_from_to(1, 1500), 'a:#{id}', @cluster)), qr/\|done\|/, 'keys');
 	my %before = map { $_->port => $cluster->raw($_)->command('DBSIZE') } $cluster->masters;
-	ended(begin_prune(rows_from_to(1, 1000), 'a:#{id}', @cluster), 'done', rows_written => 1000, rows_pruned => 500);
+	ended(begin_prune(rows_from_to(1, 1000), 'a:#{id}', @cluster), 'done', rows_written => 1000, keys_deleted => 500);
 	is(cluster_ids('a:'), '1-1000', 'those that no row has are gone');
 	cmp_ok($cluster->raw($_)->command('DBSIZE'), '<', $before{ $_->port }, 'from each master') for $cluster->masters;
 	$cluster->flush;
 
-	ended(begin_prune(rows_from_to(1, 600), 'd:#{id}', rows => "'changed'", @cluster), 'done', rows_written => 600, rows_pruned => 0);
+	ended(begin_prune(rows_from_to(1, 600), 'd:#{id}', rows => "'changed'", @cluster), 'done', rows_written => 600, keys_deleted => 0);
 	is(entries(), 600, 'there are books');
-	ended(begin_prune(rows_from_to(1, 400), 'd:#{id}', rows => "'changed'", @cluster), 'done', rows_unchanged => 400, rows_written => 0, rows_pruned => 200);
+	ended(begin_prune(rows_from_to(1, 400), 'd:#{id}', rows => "'changed'", @cluster), 'done', rows_unchanged => 400, rows_written => 0, keys_deleted => 200);
 	is(cluster_ids('d:'), '1-400', 'the keys are gone');
 	is(entries(), 400, 'and their entries');
-	ended(begin_prune(rows_from_to(1, 401), 'd:#{id}', rows => "'changed'", @cluster), 'done', rows_unchanged => 400, rows_written => 1, rows_pruned => 0);
+	ended(begin_prune(rows_from_to(1, 401), 'd:#{id}', rows => "'changed'", @cluster), 'done', rows_unchanged => 400, rows_written => 1, keys_deleted => 0);
 	is(cluster_ids('d:'), '1-401', 'so that a row that comes back is written');
 
 	# what is known of the keys there
@@ -703,7 +703,7 @@ subtest 'all masters of a cluster' => sub {
 		$gone += $cluster->raw($cluster->owner(slot_of("d:$id")))->command('DEL', "d:$id");
 	}
 	is($gone, 3, 'keys go');
-	my $row = ended(begin_job($node, run_sql(rows_from_to(3, 401), 'd:#{id}', @cluster)), 'done', rows_written => 1, rows_unchanged => 398, rows_pruned => 0);
+	my $row = ended(begin_job($node, run_sql(rows_from_to(3, 401), 'd:#{id}', @cluster)), 'done', rows_written => 1, rows_unchanged => 398, keys_deleted => 0);
 	is(entries(), 399, 'a run without prune takes their entries out of the books');
 	$cluster->flush;
 };
@@ -722,11 +722,11 @@ subtest 'slots move while keys are deleted' => sub {
 	my $session = session($node);
 	# a key waits until it has moved with its books: between two moves, keys are deleted
 	my $more = sub {
-		my $goal = $session->query("SELECT rows_pruned FROM redis_export_progress WHERE job = $job{m}") + 30;
-		session_poll($session, "SELECT rows_pruned >= $goal OR finished_at IS NOT NULL FROM redis_export_progress WHERE job = $job{m}");
+		my $goal = $session->query("SELECT keys_deleted FROM redis_export_progress WHERE job = $job{m}") + 30;
+		session_poll($session, "SELECT keys_deleted >= $goal OR finished_at IS NOT NULL FROM redis_export_progress WHERE job = $job{m}");
 	};
 	my $moves = 0;
-	session_poll($session, "SELECT bool_and(rows_pruned > 0) FROM redis_export_progress WHERE job IN ($list)");
+	session_poll($session, "SELECT bool_and(keys_deleted > 0) FROM redis_export_progress WHERE job IN ($list)");
 	while ($session->query("SELECT bool_and(finished_at IS NULL) FROM redis_export_progress WHERE job IN ($list)") eq 't')
 	{
 		my $tag = $tags[ $moves++ % 3 ];
@@ -749,7 +749,7 @@ subtest 'slots move while keys are deleted' => sub {
 	{
 		poll_until($node, "SELECT finished_at IS NOT NULL FROM redis_export_progress WHERE job = $job{$prefix}");
 		my $row = job($node, $job{$prefix});
-		is("$row->{state} $row->{rows_pruned}", 'done 870', 'each key is counted once') or diag $row->{last_error};
+		is("$row->{state} $row->{keys_deleted}", 'done 870', 'each key is counted once') or diag $row->{last_error};
 		is($row->{rows_written} + $row->{rows_unchanged}, 30, 'all rows are there');
 		adds_up_ok($row);
 		is(ranges(map { /^$prefix\{\d+\}:(\d+)$/ ? $1 : () } $cluster->all_keys), '1-30', 'the keys are gone');
@@ -766,7 +766,7 @@ subtest 'a slot is on its way when the books are read' => sub {
 	my ($to) = grep { $_ != $from } $cluster->masters;
 	$cluster->begin_move($slot, $from, $to);
 	ended(begin_prune(rows_from_to(1, 199), 'b:#{id}', @cluster), 'failed',
-		error => qr/^could not read the books of the export: slots of the Redis Cluster moved/, rows_written => 199, rows_pruned => 0);
+		error => qr/^could not read the books of the export: slots of the Redis Cluster moved/, rows_written => 199, keys_deleted => 0);
 	is(cluster_ids('b:'), '1-300', 'nothing is deleted');
 	like(sql_error($node, q{SELECT redis_export_verify('b')}), qr/slots of the Redis Cluster moved/, 'redis_export_verify says so, too');
 	like(sql_error($node, q{SELECT redis_export_preview('b', prune => true)}), qr/slots of the Redis Cluster moved/, 'and redis_export_preview');
@@ -776,7 +776,7 @@ subtest 'a slot is on its way when the books are read' => sub {
 	$cluster->until_ok;
 	is($node->safe_psql('postgres', q{SELECT extra, unknown FROM redis_export_verify('b')}), '101|0', 'then they can be read');
 	is($node->safe_psql('postgres', q{SELECT count(*), min(command) FROM redis_export_preview('b', 1000, prune => true) WHERE action = 'prune'}), '101|UNLINK b:200', 'by both');
-	ended(begin_prune(rows_from_to(1, 199), 'b:#{id}', @cluster), 'done', rows_pruned => 101);
+	ended(begin_prune(rows_from_to(1, 199), 'b:#{id}', @cluster), 'done', keys_deleted => 101);
 	is(cluster_ids('b:'), '1-199', 'the keys are gone');
 	is(entries(), 199, 'and their entries');
 	$cluster->flush;
@@ -789,13 +789,13 @@ subtest 'a master is lost while keys are deleted' => sub {
 	my ($other) = grep { $_ != $master } $cluster->masters;
 	like($node->safe_psql('postgres', run_sql(rows_from_to(1, 1600), 'l:#{id}', @cluster)), qr/\|done\|/, 'keys');
 	my $id = begin_prune(rows_from_to(1, 100), 'l:#{id}', wait_replicas => 1, rate => 600, batch => 20, @cluster);
-	poll_until($node, "SELECT rows_pruned >= 200 FROM redis_export_progress WHERE job = $id");
+	poll_until($node, "SELECT keys_deleted >= 200 FROM redis_export_progress WHERE job = $id");
 	$master->kill9;
 	$cluster->ask($other);
 	wait_for('the replica takes over', sub { grep { $_ == $replica } $cluster->masters });
 	is(job($node, $id)->{finished_at}, undef, 'the job goes on');
 	$master->start;                                        # as the replica of its replica
-	my $row = ended($id, 'done', error => qr/./, rows_written => 100, rows_pruned => 1500);
+	my $row = ended($id, 'done', error => qr/./, rows_written => 100, keys_deleted => 1500);
 	cmp_ok($row->{redis_restarts}, '>=', 1, 'the take-over is told');
 	$cluster->until_ok;
 	is(cluster_ids('l:'), '1-100', 'the keys are gone');
@@ -816,7 +816,7 @@ subtest 'the node that the options name is lost before Redis is searched' => sub
 	$cluster->ask($other);
 	wait_for('the replica takes over', sub { grep { $_ == $replica } $cluster->masters });
 	open_gate(1);
-	ended($id, 'done', error => qr/./, rows_written => 300, rows_pruned => 300);
+	ended($id, 'done', error => qr/./, rows_written => 300, keys_deleted => 300);
 	is(cluster_ids('h:'), '1-300', 'the keys are gone');
 	$named->start;
 	$cluster->until_ok->flush;

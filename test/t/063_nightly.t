@@ -35,7 +35,7 @@ sub how_it_ended
 {
 	my $job = job($node);
 	ledger_ok($node, $job->{job});
-	return "$job->{state} $job->{rows_written} $job->{rows_unchanged} $job->{rows_pruned}";
+	return "$job->{state} $job->{rows_written} $job->{rows_unchanged} $job->{keys_deleted}";
 }
 
 run_next('The nightly job') for 1 .. 2;

@@ -103,7 +103,9 @@ subtest 'who may run it, and as whom it runs' => sub {
 	my $refused = qr/^42501: permission denied for export "things"\nDETAIL:  It takes the privileges of its owner, role "alice"\./;
 	like(as_role('bob', q{CALL redis_export_run('things')}), $refused, 'somebody else may not run it');
 	like(as_role('bob', q{SELECT * FROM redis_export_preview('things')}), $refused, '... nor look at what it would do');
-	is($node->safe_psql('postgres', q{SELECT DISTINCT usename FROM redis_export_progress WHERE key_template = 'thing:#{id}'}), 'alice', 'the view says whose it is');
+	is($node->safe_psql('postgres', q{SELECT DISTINCT usename, export FROM redis_export_progress WHERE key_template = 'thing:#{id}'}), 'alice|things', 'the view says whose it is, and its name');
+	is(as_role('bob', q{SELECT name, owner, query IS NULL, state IS NULL FROM redis_exports WHERE name = 'things'}), 'things|alice|t|t', 'somebody else sees that it is there');
+	is(as_role('ann', q{SELECT name, owner, query IS NULL, state, keys FROM redis_exports WHERE name = 'things'}), 'things|alice|f|done|1', '... and who has the privileges all of it');
 	$redis->cli('DEL', 'thing:1');
 	is(as_role('ann', q{SELECT * FROM redis_export_preview('things')}), '1|write|HSET thing:1 id 1 what hers who alice|', 'a preview is hers, too');
 };

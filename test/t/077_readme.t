@@ -61,7 +61,7 @@ subtest 'README.md' => sub {
 	is($node->safe_psql('postgres', q{SELECT string_agg(job || ' ' || state, ', ' ORDER BY job) FROM redis_export_progress WHERE job <= 3}),
 		'1 done, 2 canceled, 3 done', 'the jobs have the numbers that the page says');
 	is($node->safe_psql('postgres', q{SELECT count(*) FROM redis_export_progress WHERE job > 3 AND state <> 'done'}), 0, 'all others are done');
-	is($node->safe_psql('postgres', 'SELECT job, rows_failed, rows_pruned FROM redis_export_progress WHERE rows_failed + rows_pruned > 0'), '3|1|0', 'one row fails, where it should');
+	is($node->safe_psql('postgres', 'SELECT job, rows_failed, keys_deleted FROM redis_export_progress WHERE rows_failed + keys_deleted > 0'), '3|1|0', 'one row fails, where it should');
 	like($node->safe_psql('postgres', 'SELECT key, message FROM redis_export_failures(3)'), qr/^\|column "city", part of the key, is null/, 'the one without a city');
 	ledger_ok($node, $_) for $node->safe_psql('postgres', 'SELECT job FROM redis_export_progress') =~ /(\d+)/g;
 

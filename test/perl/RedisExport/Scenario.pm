@@ -119,7 +119,7 @@ sub scenario
 		$redis->cli('HSET', 'h:2000', 'name', 'Eve');
 		is(value($verify), '1000|1|1|1', 'and what is not, is seen');
 		like(value(hash_sql('SELECT id, name, spot FROM people', 'h:#{id}', server => "'$at'", replace => 'true', prune => 'true')), qr/\|done$/, 'prune');
-		is(job($node)->{rows_pruned}, 1, 'what no row has, goes');
+		is(job($node)->{keys_deleted}, 1, 'what no row has, goes');
 		is(value($verify), '1000|0|0|0', 'then all is as it should be');
 	};
 
