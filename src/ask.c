@@ -19,6 +19,9 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+/* How long a job that has failed waits for Redis to take its lease back (ms). */
+#define GIVE_BACK_PATIENCE 200
+
 /* While an index is waited for, look at it so often (ms). */
 #define INDEX_INTERVAL 100
 
@@ -289,6 +292,15 @@ ask_over_lane(void *arg, const RexpBuffer *request, RexpError *error)
 	return rexp_link_ask(lane->link, request, rexp_link_timeout(lane->link), error);
 }
 
+/* The same for a moment only. */
+static redisReply *
+ask_in_passing(void *arg, const RexpBuffer *request, RexpError *error)
+{
+	RexpLane   *lane = arg;
+
+	return rexp_link_ask(lane->link, request, GIVE_BACK_PATIENCE, error);
+}
+
 /*
  * rexp_pipeline_keep_lease
  *	  From now on rows are sent only while we have this lease, which is renewed in between.
@@ -376,7 +388,7 @@ rexp_pipeline_give_lease_back(RexpPipeline *p)
 	lane = lane_for_key(p, rexp_lease_key(lease), strlen(rexp_lease_key(lease)));
 	if (lane->link != NULL && rexp_link_is_open(lane->link) &&
 		lane->window.outstanding == 0 && lane->window.send_offset == 0)
-		(void) rexp_lease_give_back(lease, ask_over_lane, lane, &ignored);
+		(void) rexp_lease_give_back(lease, ask_in_passing, lane, &ignored);
 }
 
 /*
