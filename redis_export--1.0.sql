@@ -125,9 +125,6 @@ CREATE FUNCTION redis_json_export(
 	retry_timeout interval DEFAULT '5 min',
 	wait_replicas int DEFAULT 0,
 	wait_index text DEFAULT NULL,
-	changed_only boolean DEFAULT false,
-	prune boolean DEFAULT false,
-	prune_limit float8 DEFAULT 0.1,
 	wait boolean DEFAULT true)
 RETURNS redis_export_job
 AS 'MODULE_PATHNAME'
@@ -151,9 +148,6 @@ CREATE FUNCTION redis_hash_export(
 	retry_timeout interval DEFAULT '5 min',
 	wait_replicas int DEFAULT 0,
 	wait_index text DEFAULT NULL,
-	changed_only boolean DEFAULT false,
-	prune boolean DEFAULT false,
-	prune_limit float8 DEFAULT 0.1,
 	wait boolean DEFAULT true)
 RETURNS redis_export_job
 AS 'MODULE_PATHNAME'

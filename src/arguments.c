@@ -257,23 +257,6 @@ encoding_arguments(RexpArguments *arguments, RexpExportKind kind,
 	}
 }
 
-/*
- * rexp_refuse_partial
- *	  Raise an error if an export does not write whole values, which can be compared;
- *	  "by" tells who wants to.
- */
-void
-rexp_refuse_partial(const RexpJob *job, const char *by)
-{
-	if (job->encoding.kind == REXP_EXPORT_JSON &&
-		(job->encoding.merge || strcmp(job->encoding.path, "$") != 0))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("%s cannot be used for parts of documents", by),
-				 errdetail("With %s an export does not write whole documents.",
-						   job->encoding.merge ? "merge" : "a path other than $")));
-}
-
 static void
 prune_limit_argument(const RexpArguments *arguments, RexpJob *job)
 {
@@ -284,19 +267,6 @@ prune_limit_argument(const RexpArguments *arguments, RexpJob *job)
 				 errmsg("argument \"prune_limit\" of the %s is out of range: %g",
 						arguments->whose, job->prune_limit),
 				 errhint("It is the share of the keys that may go, from 0 to 1.")));
-}
-
-/* changed_only, prune and prune_limit. */
-static void
-difference_arguments(RexpArguments *arguments, RexpJob *job)
-{
-	job->pipeline.changed_only = rexp_flag_argument(arguments, "changed_only");
-	job->pipeline.keys_apart |= job->pipeline.changed_only;
-	job->prune = rexp_flag_argument(arguments, "prune");
-	if (job->pipeline.changed_only)
-		rexp_refuse_partial(job, "changed_only");
-	if (job->prune)
-		prune_limit_argument(arguments, job);
 }
 
 static const Interval *
@@ -424,6 +394,9 @@ rexp_run_arguments(RexpArguments *arguments, RexpJob *job)
 				 errmsg("export \"%s\" has no watermark column", job->name),
 				 errdetail("Without one it cannot be told which rows are new."),
 				 errhint("Name it when you define the export (watermark_column), or run it with rows => 'changed'.")));
+
+	/* nor must Redis be asked for a key of which a row is on its way */
+	job->pipeline.keys_apart |= job->rows != REXP_ROWS_ALL;
 	job->prune = rexp_flag_argument(arguments, "prune");
 	prune_limit_argument(arguments, job);
 	if (job->prune && job->rows == REXP_ROWS_NEW)
@@ -448,8 +421,6 @@ rexp_export_arguments(RexpArguments *arguments, RexpExportKind kind, RexpJob *jo
 	job->server = string_of(arguments, "server");
 	encoding_arguments(arguments, kind, &job->encoding);
 	expiry_arguments(arguments, job);
-	if (kind != REXP_EXPORT_COMMAND)
-		difference_arguments(arguments, job);
 
 	/* a row of nulls deletes its key, which an earlier row's expiry must find */
 	job->pipeline.keys_apart |= job->encoding.replace && job->pipeline.expire;

@@ -36,7 +36,6 @@ extern void rexp_definition_arguments(RexpArguments *arguments, RexpJob *job);
 extern bool rexp_flag_argument(const RexpArguments *arguments, const char *name);
 extern const char *rexp_name_argument(RexpArguments *arguments);
 extern void rexp_run_arguments(RexpArguments *arguments, RexpJob *job);
-extern void rexp_refuse_partial(const RexpJob *job, const char *by);
 extern const char *rexp_mark_argument(RexpArguments *arguments);
 extern void rexp_scan_arguments(RexpArguments *arguments, RexpScanKind kind,
 								RexpScanOptions *options);

@@ -568,7 +568,6 @@ void
 rexp_job_run(const RexpJob *job, bool may_commit, RexpJobStatus *status)
 {
 	RexpSession session;
-	RexpJob		complete = *job;
 	RexpJobInfo info;
 	Launch		launch = {0};
 	dsm_segment *arguments;
@@ -576,11 +575,6 @@ rexp_job_run(const RexpJob *job, bool may_commit, RexpJobStatus *status)
 
 	rexp_session_capture(&session, job->owner, job->settings);
 	(void) rexp_job_check(job);
-	if (job->name != NULL)
-	{
-		complete.pipeline.changed_only = job->rows != REXP_ROWS_ALL;
-		complete.pipeline.keys_apart |= complete.pipeline.changed_only;
-	}
 
 	info.database = session.database;
 	info.session_user = session.session_user;
@@ -592,7 +586,7 @@ rexp_job_run(const RexpJob *job, bool may_commit, RexpJobStatus *status)
 	info.query = job->query;
 	info.rate = job->pipeline.rate;
 
-	arguments = share_arguments(&complete, &session);
+	arguments = share_arguments(job, &session);
 	launch.job = rexp_progress_reserve(&info, &slot);
 
 	PG_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&launch));

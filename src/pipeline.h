@@ -27,8 +27,6 @@ typedef struct RexpPipelineOptions
 	int			wait_replicas;	/* that must have a row before it counts */
 	bool		expire;			/* rows may have an expiry */
 	bool		keys_apart;		/* of rows with the same key, one at a time */
-	bool		changed_only;	/* rows that Redis has are not written, as its books
-								 * tell */
 	RexpBooks  *books;			/* that rows are kept in; NULL: in none.  The worker
 								 * makes them */
 } RexpPipelineOptions;

@@ -188,18 +188,11 @@ raise_pipeline_error(Worker *worker)
 static void
 prepare_books(Worker *worker)
 {
-	const char *name = worker->job.name;
-	uint32		stamp;
+	const RexpJob *job = &worker->job;
 
-	if (name == NULL && (worker->job.pipeline.changed_only || worker->job.prune))
-		name = worker->job.encoding.key_template;
-	if (name == NULL)
-		return;
-	worker->job.pipeline.books = rexp_job_books(&worker->job, name,
-												worker->job.pipeline.changed_only);
-	if (!pg_strong_random(&stamp, sizeof(stamp)))
-		stamp = (uint32) GetCurrentTimestamp();
-	rexp_books_begin(worker->job.pipeline.books, stamp, NULL, 0);
+	if (job->name != NULL)
+		worker->job.pipeline.books = rexp_job_books(job, job->name,
+													job->rows != REXP_ROWS_ALL);
 }
 
 /* Take over the caller's session, and learn where Redis is. */
