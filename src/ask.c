@@ -283,13 +283,29 @@ rexp_pipeline_ask_for_lease(void *pipeline, const RexpBuffer *request, RexpError
 	return reply;
 }
 
-/* The same between rows, of a lane on which nothing is on its way. */
+/*
+ * The same between rows, of a lane on which nothing is on its way.  What Redis refuses for
+ * good, as what its user may not do, is the end of the job.
+ */
 static redisReply *
 ask_over_lane(void *arg, const RexpBuffer *request, RexpError *error)
 {
 	RexpLane   *lane = arg;
+	redisReply *reply = rexp_link_ask(lane->link, request, rexp_link_timeout(lane->link),
+									  error);
+	RexpError	why;
+	RexpAnswer	answer;
 
-	return rexp_link_ask(lane->link, request, rexp_link_timeout(lane->link), error);
+	if (reply != NULL && reply->type == REDIS_REPLY_ERROR)
+	{
+		answer = rexp_lane_judge_error(lane, reply->str, reply->len, &why);
+		if (answer == REXP_ANSWER_FATAL || answer == REXP_ANSWER_ROW)
+		{
+			rexp_error_prefix(&why, "could not renew the lease of the export: ");
+			rexp_ledger_stop(&lane->traffic->ledger, &why);
+		}
+	}
+	return reply;
 }
 
 /* The same for a moment only. */
@@ -363,6 +379,8 @@ renew_lease(RexpPipeline *p, RexpLane *lane)
 			rexp_ledger_stop(&p->traffic.ledger, &error);
 			break;
 		case REXP_LEASE_UNKNOWN:
+			if (rexp_pipeline_has_failed(p))
+				break;
 			if (p->cluster != NULL && rexp_link_is_open(lane->link))
 				(void) rexp_pipeline_refresh_map(p, lane, &ignored);
 			if (lane->flow == REXP_FLOW_OPEN)

@@ -206,7 +206,7 @@ ask_text(RexpAsk ask, void *arg, int nwords, const char *const *words, char **te
 	if (!good)
 	{
 		(void) rexp_answer_to(reply->str, reply->len, error);
-		rexp_error_prefix(error, "could not take the lease of the export: ");
+		rexp_error_prefix(error, "could not take or give back the lease of the export: ");
 		rexp_error_hint(error, "It is in a key that begins with \"redis_export:\", which must be allowed (ACL: ~redis_export:*), and nobody else's.");
 	}
 	freeReplyObject(reply);
@@ -306,12 +306,11 @@ rexp_lease_renew(RexpLease *lease, RexpAsk ask, void *arg, RexpError *error)
 	return REXP_LEASE_HELD;
 }
 
-/* Give it back, if it is surely ours.  False if Redis has not answered. */
+/* Give it back, if it is surely ours.  False if Redis has not answered, or has refused. */
 bool
 rexp_lease_give_back(RexpLease *lease, RexpAsk ask, void *arg, RexpError *error)
 {
 	const char *words[] = {"DEL", lease->key};
-	redisReply *reply;
 	char	   *holder;
 
 	if (rexp_lease_has_run_out(lease))
@@ -321,8 +320,5 @@ rexp_lease_give_back(RexpLease *lease, RexpAsk ask, void *arg, RexpError *error)
 	lease->ours = false;
 	if (holder == NULL || strcmp(holder, lease->holder) != 0)
 		return true;
-	reply = ask_words(ask, arg, lengthof(words), words, error);
-	if (reply != NULL)
-		freeReplyObject(reply);
-	return reply != NULL;
+	return ask_text(ask, arg, lengthof(words), words, &holder, error);
 }

@@ -570,6 +570,38 @@ is_ours(RexpRecord *record, RexpPipeline *pipeline)
 }
 
 /*
+ * Write how the run has ended, with the mark unless that is NULL.  The mark says that
+ * Redis has all rows below it, so it must not reach one that was restarted meanwhile.
+ */
+static bool
+write_outcome(RexpRecord *record, RexpPipeline *pipeline, const RexpMark *mark, bool clean)
+{
+	const char *failing = failing_to("write", record->job->name);
+	const RexpCounters *counters = rexp_pipeline_counters(pipeline);
+	RexpBuffer	request;
+	redisReply *reply;
+
+	if (mark == NULL)
+		return tell(pipeline, record->key, outcome(record, counters, NULL, clean),
+					REDIS_REPLY_INTEGER, failing);
+	rexp_buffer_init(&request, 512);
+	append_words(&request, outcome(record, counters, mark, clean));
+	reply = rexp_pipeline_ask_unless_lost(pipeline, &request, record->key,
+										  strlen(record->key), failing);
+	rexp_buffer_free(&request);
+	if (reply == NULL)
+	{
+		if (rexp_pipeline_error(pipeline) != NULL)
+			return false;
+		record->mark_stays = true;
+		return write_outcome(record, pipeline, NULL, clean);
+	}
+	need_reply(reply, REDIS_REPLY_INTEGER, failing);
+	freeReplyObject(reply);
+	return true;
+}
+
+/*
  * rexp_record_settle
  *	  All rows are acknowledged, and what is still to come writes none: the entries of this
  *	  run hold from now on, however it ends.  Returns false if the job has failed.
@@ -623,15 +655,18 @@ rexp_record_end(RexpRecord *record, RexpPipeline *pipeline, const RexpMark *next
 		/* it was lost meanwhile, and rows with it; those that are there have entries */
 		record->mark_stays = next != NULL;
 	}
-	if (!tell(pipeline, record->key,
-			  outcome(record, counters, record->mark_stays ? NULL : next, clean),
-			  REDIS_REPLY_INTEGER, failing) ||
+	if (!write_outcome(record, pipeline, record->mark_stays ? NULL : next, clean) ||
 		!tell(pipeline, record->key,
 			  words_of_end(record, clean, record->nunclean > REXP_UNCLEAN_MOST &&
 						   record->job->rows != REXP_ROWS_NEW, true),
-			  REDIS_REPLY_INTEGER, failing) ||
-		!rexp_lease_give_back(record->lease, rexp_pipeline_ask_for_lease, pipeline, &error))
+			  REDIS_REPLY_INTEGER, failing))
 		return false;
+	if (!rexp_lease_give_back(record->lease, rexp_pipeline_ask_for_lease, pipeline, &error))
+	{
+		if (rexp_pipeline_error(pipeline) != NULL)
+			return false;
+		rexp_error_raise(&error);
+	}
 	rexp_pipeline_keep_lease(pipeline, NULL, NULL, NULL);
 	MemoryContextSwitchTo(old);
 	return true;
@@ -721,9 +756,10 @@ take_lease_in_session(const RexpJob *job)
 static void
 give_lease_back_in_session(const RexpJob *job, RexpLease *lease)
 {
-	RexpError	ignored;
+	RexpError	error;
 
-	(void) rexp_lease_give_back(lease, ask_in_session, unconstify(RexpJob *, job), &ignored);
+	if (!rexp_lease_give_back(lease, ask_in_session, unconstify(RexpJob *, job), &error))
+		rexp_error_raise(&error);
 }
 
 /*
@@ -735,11 +771,13 @@ void
 rexp_record_set_mark(const RexpJob *job, const RexpMark *mark)
 {
 	char	   *key = record_key(job->name);
-	RexpLease  *lease = take_lease_in_session(job);
+	RexpLease  *lease;
 	List	   *words;
 	redisReply *reply;
 
+	/* first, since nobody gives the lease back after an error */
 	check_whose(job, key);
+	lease = take_lease_in_session(job);
 	if (mark->value != NULL)
 	{
 		words = list_make2("HSET", key);

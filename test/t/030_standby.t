@@ -18,7 +18,8 @@ $primary->safe_psql('postgres', q{
 	CREATE TABLE parts (id int) PARTITION BY RANGE (id);
 	CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (1) TO (11);
 	CREATE UNLOGGED TABLE parts_2 PARTITION OF parts FOR VALUES FROM (11) TO (21);
-	INSERT INTO parts SELECT generate_series(1, 20)});
+	INSERT INTO parts SELECT generate_series(1, 20);
+	SELECT redis_export_define('level', 'SELECT id FROM few', 'level:#{id}', watermark_column => 'id')});
 $primary->backup('base');
 my $replica = PostgreSQL::Test::Cluster->new('replica');
 $replica->init_from_backup($primary, 'base', has_streaming => 1);
@@ -26,19 +27,6 @@ $replica->append_conf('postgresql.conf', "max_standby_streaming_delay = 1s\nhot_
 $replica->start;
 $primary->wait_for_catchup($replica);
 is($replica->safe_psql('postgres', 'SELECT pg_is_in_recovery()'), 't', 'a replica');
-
-# Waits until the sub returns true; false if it does not within the time.
-sub eventually
-{
-	my ($sub) = @_;
-	my $deadline = time + ($ENV{PG_TEST_TIMEOUT_DEFAULT} // 180);
-	while (!$sub->())
-	{
-		return 0 if time > $deadline;
-		sleep 0.1;
-	}
-	return 1;
-}
 
 # The error of a statement in the session, SQLSTATE included.
 sub error_in
@@ -128,7 +116,6 @@ subtest 'unlogged relations' => sub {
 
 # A replica refuses serializable transactions, the caller's in the first place.
 subtest 'serializable by default' => sub {
-	my ($holder, $session) = (session($replica), session($replica));
 	$replica->safe_psql('postgres', q{ALTER SYSTEM SET default_transaction_isolation = 'serializable'});
 	$replica->reload;
 	my $export = export_sql('SELECT id FROM few', key_template => q{'i:#{id}'});
@@ -144,20 +131,10 @@ subtest 'serializable by default' => sub {
 	$replica->safe_psql('postgres', "BEGIN ISOLATION LEVEL REPEATABLE READ; $export; COMMIT");
 	is(redis_keys_count($redis, 'i:*'), 100, 'one of another level is not, nor is its export');
 
-	# a mark that has been moved is compared in a transaction of its own, after the query's
-	my $newer = sub { my ($query) = @_; return 'BEGIN ISOLATION LEVEL REPEATABLE READ; '
-		. export_sql($query, key_template => q{'i:#{id}'}, watermark_column => q{'id'}, mark => q{'level'}, overlap => q{'0'}) . '; COMMIT' };
-	$replica->safe_psql('postgres', $newer->('SELECT id FROM few WHERE id <= 50'));
-	$holder->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_advisory_lock(7); COMMIT');
-	$session->send($newer->('SELECT id FROM few WHERE id <> 60 OR pg_advisory_xact_lock_shared(7) IS NOT NULL'));
-	ok(eventually(sub { $replica->safe_psql('postgres', q{BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_locks WHERE NOT granted; COMMIT}) == 1 }),
-		'an export is in its query');
-	$redis->cli('HSET', 'redis_export:{level}', 'value', '30');
-	$holder->quit;
-	my (undef, $told) = $session->wait;
-	like($told, qr/WARNING:  the mark of export job \d+ stays where it was/, 'a mark that was set back meanwhile is looked at, too');
-	unlike($told, qr/ERROR/, 'and the export ends well');
-	$session->quit;
+	# and a run of an export with a name, which writes its mark after the query's transaction
+	like($replica->safe_psql('postgres', q{BEGIN ISOLATION LEVEL REPEATABLE READ; CALL redis_export_run('level', rows => 'new'); COMMIT}),
+		qr/\|done\|100\|100\|/, 'nor is a run of an export with a name');
+	is($redis->cli('HGET', 'redis_export:{level}', 'mark'), 100, 'it has its mark');
 	$replica->safe_psql('postgres', q{SET default_transaction_isolation = 'read committed'; ALTER SYSTEM RESET default_transaction_isolation});
 	$replica->reload;
 	poll_until($replica, q{SELECT current_setting('default_transaction_isolation') = 'read committed'});

@@ -255,26 +255,6 @@ sub keeping_fake
 	return ($fake, "'kept_$fakes'");
 }
 
-# Is it about the record of an export, or its lease, and not about its books?
-sub is_of_record { return ($_[1] // '') =~ /^redis_export:/ && $_[1] !~ /:keys(?::.*)?\z/ }
-
-# What a Redis answers then.
-sub record_does
-{
-	my ($fake, $name, $key, @rest) = @_;
-	my $records = $fake->{records} //= {};
-	my $bulk = sub { return defined $_[0] ? '$' . length($_[0]) . "\r\n$_[0]" : '$-1' };
-	return '*' . 2 * keys(%{ $records->{$key} }) . join '', map { "\r\n" . $bulk->($_) } %{ $records->{$key} // {} } if $name eq 'HGETALL';
-	return $bulk->($records->{$key}{ $rest[0] }) if $name eq 'HGET';
-	return $bulk->($records->{$key}) if $name eq 'GET';
-	return ':1' if $name eq 'HSET' && do { %{ $records->{$key} } = (%{ $records->{$key} // {} }, @rest); 1 };
-	return ':1' if $name eq 'HDEL' && do { delete @{ $records->{$key} }{@rest}; 1 };
-	return exists $records->{$key} ? '$-1' : do { $records->{$key} = $rest[0]; '+OK' } if $name eq 'SET';
-	return ':' . (defined delete $records->{$key} ? 1 : 0) if $name eq 'DEL';
-	return ':1' if $name eq 'SADD' || $name eq 'PEXPIRE';
-	return "-ERR unknown command '$name'";
-}
-
 # Plays what a fake was sent once more, and returns what was wrong with it:
 #   - a write of a row by itself, or in a transaction that makes no entry of its key
 #   - an entry that was made by itself, and says more than that the key is ours
@@ -505,6 +485,9 @@ sub kill_postgres
 	$node->start;
 	($session, $definer) = (session($node), session($node));
 	until_hung_up($redis);
+
+	# leases are those of a server that is no more, for half a minute
+	$redis->cli('DEL', map { "redis_export:{$_}:lease" } keys %kinds);
 	return;
 }
 

@@ -27,6 +27,13 @@ sub call
 	return "SELECT * FROM $function(\$query\$$query\$query\$, '$template'$more)";
 }
 
+# Defines an export of this name, or defines it anew.
+sub defined_so
+{
+	my ($name, $query, $more) = @_;
+	return "SELECT redis_export_define('$name', \$query\$$query\$query\$, '$name:#{id}', or_replace => true" . ($more ? ", $more" : '') . '); ';
+}
+
 # A role without rights writes functions, and a superuser who has become that role exports a query that calls them. Whatever they do
 # then, and whenever it is done, is done with the rights of the role: with more, the loot is there.
 my $loot = PostgreSQL::Test::Utils::tempdir_short() . '/loot';
@@ -35,7 +42,7 @@ $node->safe_psql('postgres', qq{
 	CREATE ROLE low;
 	GRANT CREATE ON SCHEMA public TO low;
 	GRANT USAGE ON FOREIGN SERVER redis TO low;
-	GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO low;
+	GRANT EXECUTE ON ALL ROUTINES IN SCHEMA public TO low;
 	CREATE TABLE items AS SELECT id, now() AS changed FROM generate_series(1, 3) id;
 	GRANT SELECT ON items TO low;
 	SET ROLE low;
@@ -79,24 +86,25 @@ subtest 'nothing gets out of the fence' => sub {
 	my $session = session($node);
 	$session->query('SET ROLE low');
 	my %calls = (
-		'an export' => [ 'redis_json_export' ],
-		'an export of hashes' => [ 'redis_hash_export' ],
-		'an export with a watermark' => [ 'redis_json_export', watermark_column => q{'changed'}, mark => q{'m'}, overlap => q{'1 h'} ],
-		'an export that prunes' => [ 'redis_json_export', prune => 'true', prune_limit => 1 ],
-		'a preview' => [ 'redis_export_preview', type => q{'json'} ],
-		'a verification' => [ 'redis_export_verify', type => q{'json'} ]);
+		'an export' => sub { call('redis_json_export', $_[0], 'loot:#{id}') },
+		'an export of hashes' => sub { call('redis_hash_export', $_[0], 'loot:#{id}') },
+		'a run with a watermark' => sub { defined_so('newer', $_[0], q{watermark_column => 'changed', overlap => '1 h'}) . q{CALL redis_export_run('newer', rows => 'new')} },
+		'a run that prunes' => sub { defined_so('pruned', $_[0]) . q{CALL redis_export_run('pruned', prune => true, prune_limit => 1)} },
+		'a preview' => sub { call('redis_export_preview', $_[0], 'loot:#{id}', type => q{'json'}) },
+		'a preview by name' => sub { defined_so('seen', $_[0]) . q{SELECT redis_export_preview('seen')} },
+		'a verification' => sub { call('redis_export_verify', $_[0], 'loot:#{id}', type => q{'json'}) },
+		'a verification by name' => sub { defined_so('verified', $_[0]) . q{SELECT redis_export_verify('verified')} });
 	for my $name (sort keys %calls)
 	{
-		my ($function, %arguments) = @{ $calls{$name} };
+		my $sql = $calls{$name};
 		for my $how (qw(evil() tries() declares()), q{'[1,2]'::checked_range})
 		{
-			# prune looks twice only if there is a key to be deleted
-			$redis->cli('JSON.SET', 'loot:9', '$', '{}');
-			$session->send(call($function, "SELECT id, changed, $how AS v FROM items", 'loot:#{id}', %arguments))->wait;
+			$redis->cli('HSET', 'redis_export:{pruned}:keys', 'pruned:9', '');
+			$session->send($sql->("SELECT id, changed, $how AS v FROM items"))->wait;
 			no_loot("$name of $how");
 			is($session->query('SELECT current_user || session_user'), 'lowpostgres', 'and the session is who it was');
 		}
-		like(error_in($session, call($function, 'SELECT id, changed, declares() AS v FROM items', 'loot:#{id}', %arguments)),
+		like(error_in($session, $sql->('SELECT id, changed, declares() AS v FROM items')),
 			qr/ERROR:  42501: cannot create a cursor WITH HOLD within security-restricted operation/, "$name says why");
 	}
 	$session->query(q{
@@ -104,8 +112,7 @@ subtest 'nothing gets out of the fence' => sub {
 		ALTER FUNCTION evil() PARALLEL SAFE; ALTER FUNCTION declares() PARALLEL SAFE; ALTER FUNCTION tries() PARALLEL SAFE});
 	for my $name (sort keys %calls)
 	{
-		my ($function, %arguments) = @{ $calls{$name} };
-		$session->send(call($function, "SELECT id, changed, $_ AS v FROM items", 'loot:#{id}', %arguments))->wait for qw(evil() tries());
+		$session->send($calls{$name}->("SELECT id, changed, $_ AS v FROM items"))->wait for qw(evil() tries());
 		no_loot("$name in parallel workers");
 	}
 	$session->query('RESET ALL; SET ROLE low; ALTER FUNCTION evil() PARALLEL UNSAFE');
@@ -133,21 +140,23 @@ subtest 'nothing gets out of the fence' => sub {
 	is($session->query('SET ROLE postgres; RESET ROLE; SELECT current_user'), 'postgres', 'the fence is gone afterwards');
 };
 
-# The type's functions are called once more if the mark has changed while the export ran.
-subtest 'the mark is compared within the fence' => sub {
+# The functions of the mark's type are called for rows, for the mark that Redis has, and for one that is set.
+subtest 'marks are compared and read within the fence' => sub {
 	my $session = session($node);
 	$session->query('SET ROLE low');
-	my $export = export_sql('SELECT id, int4range(id, NULL)::text::checked_range AS at FROM generate_series(1, 100) id', key_template => q{'at:#{id}'},
-		watermark_column => q{'at'}, mark => q{'ranges'}, overlap => q{'0'}, rate => 50, batch => 1);
-	my $job = next_job($node, sub { $session->send($export) });
-	until_written($node, $job, 1);
-	$redis->cli('HSET', 'redis_export:{ranges}', column => 'at', type => 'public.checked_range', value => '[1,5)');
-	$session->wait;
-	is(job($node, $job)->{state}, 'done', 'the export is done') or diag job($node, $job)->{last_error};
+	$session->query(defined_so('ranges', 'SELECT id, int4range(id, NULL)::text::checked_range AS at FROM generate_series(1, 100) id', q{watermark_column => 'at'}));
+	my $run = q{CALL redis_export_run('ranges', rows => 'new')};
+	like($session->query($run), qr/\|done\|100\|/, 'the first run is done');
 	no_loot('nothing got out');
-	$session->query($export =~ s/FROM generate/, '[1,2]'::checked_range AS c FROM generate/r);
-	is(job($node)->{state}, 'done', 'and so is the next one, whose type is asked before the query runs');
+	is($redis->cli('HGET', 'redis_export:{ranges}', 'mark_type'), 'public.checked_range', 'its mark');
+	$redis->cli('HSET', 'redis_export:{ranges}', mark => '[50,)');
+	like($session->query($run), qr/\|done\|50\|/, 'and so is the next one, which goes by it');
 	no_loot('nothing got out');
+	$session->query('RESET ROLE');
+	$session->query(q{SELECT redis_export_set_mark('ranges', '[60,)')});
+	is($redis->cli('HGET', 'redis_export:{ranges}', 'mark'), '[60,)', 'a superuser sets the mark');
+	no_loot('nothing got out');
+	$session->quit;
 };
 
 # What a query can do all the same, and what it cannot, as the reference says.
@@ -220,37 +229,41 @@ subtest 'what the fence costs' => sub {
 # A mark may be written by whoever may write to Redis.
 subtest 'what Redis says is not run' => sub {
 	my $session = session($node);
-	my $set = sub { $redis->cli('HSET', 'redis_export:{m}', column => 'v', value => '1', type => $_[0]) };
+	my $run = sub { my ($name) = @_; return "CALL redis_export_run('$name', rows => 'new')" };
+	$session->query(defined_so('m', 'SELECT 1 AS id, 1 AS v', q{watermark_column => 'v'}));
+	my $set = sub { $redis->cli('HSET', 'redis_export:{m}', mark_column => 'v', mark_type => $_[0], mark => $_[1]) };
 	for my $case ([ 'checked', '7' ], [ 'public.checked', '7' ], [ '"checked"', '7' ], [ 'public.checked[]', '{7}' ], [ '_checked', '{7}' ],
 		[ 'checked_range', '[1,2]' ], [ 'hidden', '7' ], [ 'numeric(1)', '77' ], [ 'public.nothing', '7' ], [ 'int4; SELECT evil()', '7' ], [ '%s%n', '7' ], [ '', '7' ])
 	{
 		my ($type, $value) = @$case;
-		$set->($type);
-		my (undef, $err) = $session->send("SELECT redis_export_reset_mark('redis', 'm', '$value')")->wait;
-		is($err . $redis->cli('HGET', 'redis_export:{m}', 'value'), $value, "a mark of type '$type' is set to the value as it is");
-		no_loot('and nothing is run');
+		$set->($type, $value);
+		like($session->query($run->('m')), qr/\|done\|1\|/, "a mark of type '$type' is none of the column's");
+		is(join(' ', $redis->cli('HMGET', 'redis_export:{m}', 'mark', 'mark_type')), '1 integer', 'and is written over');
+		no_loot('nothing is run');
 	}
-	$set->('bigint');
-	like(error_in($session, q(SELECT redis_export_reset_mark('redis', 'm', '{7'))), qr/ERROR:  22P02: invalid input syntax for type bigint/,
-		'a built-in type is read at once');
+	$set->('integer', '1); SELECT evil(); --');
+	like(error_in($session, $run->('m')), qr/ERROR:  22P02: invalid input syntax for type integer/, 'one that is no value of the type');
+	no_loot('is not run');
+
+	# set in a session, with its settings
+	my $count = 0;
 	for my $case ([ 'timestamp with time zone', '2026-02-03 05:30', '2026-02-03 10:30:00+00' ], [ 'date', '3.2.2026', '2026-02-03' ],
-		[ 'numeric', '1e3', '1000' ], [ 'bpchar', 'a', 'a' ], [ 'text', 'a', 'a' ], [ '"char"', 'ab', 'ab' ])
+		[ 'numeric', '1e3', '1000' ], [ 'bpchar', 'a', 'a' ], [ 'text', 'a', 'a' ], [ '"char"', 'a', 'a' ])
 	{
 		my ($type, $given, $kept) = @$case;
-		$set->($type);
-		$session->query("SET timezone = 'America/New_York'; SET datestyle = German; SELECT redis_export_reset_mark('redis', 'm', '$given')");
-		is($redis->cli('HGET', 'redis_export:{m}', 'value'), $kept, "$type, under the settings of the session");
+		my $name = 'set' . ++$count;
+		$session->query(defined_so($name, "SELECT 1 AS id, NULL::$type AS v", q{watermark_column => 'v'}));
+		$session->query("SET timezone = 'America/New_York'; SET datestyle = German; SELECT redis_export_set_mark('$name', '$given')");
+		is($redis->cli('HGET', "redis_export:{$name}", 'mark'), $kept, "$type, under the settings of the session");
 	}
+	like(error_in($session, q(SELECT redis_export_set_mark('m', '{7'))), qr/ERROR:  22P02: invalid input syntax for type integer/, 'a value that is none');
 
-	# the next run reads it by the type of its column
 	$session->query(q{CREATE TYPE mood AS ENUM ('low', 'high')});
-	my $export = export_sql(q{SELECT 1 AS id, 'high'::mood AS v}, watermark_column => q{'v'}, mark => q{'mood'}, overlap => q{'0'});
-	$session->query($export);
-	$session->query(q{SELECT redis_export_reset_mark('redis', 'mood', 'lower')});
-	like(error_in($session, $export), qr/ERROR:  22P02: invalid input value for enum mood: "lower"/, 'and says if it is none');
-	$session->query(q{SELECT redis_export_reset_mark('redis', 'mood', 'low')});
-	$session->query($export);
-	is(job($node)->{rows_written}, 1, 'or goes by it');
+	$session->query(defined_so('mood', q{SELECT 1 AS id, 'high'::mood AS v}, q{watermark_column => 'v'}));
+	$session->query($run->('mood'));
+	like(error_in($session, q{SELECT redis_export_set_mark('mood', 'lower')}), qr/ERROR:  22P02: invalid input value for enum mood: "lower"/, 'of an enum, too');
+	$session->query(q{SELECT redis_export_set_mark('mood', 'low')});
+	like($session->query($run->('mood')), qr/\|done\|1\|/, 'and the next run goes by it');
 };
 
 # All that an export sets for its values, shown by what values look like: SHOW would tell nothing.

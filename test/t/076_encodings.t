@@ -175,8 +175,10 @@ subtest 'an index, and keys of ours' => sub {
 		$redis->cli('FT.CREATE', $word, 'ON', 'HASH', 'PREFIX', 1, "$word-i:", 'SCHEMA', 'n', 'NUMERIC');
 		my (undef, undef, $err) = $node->psql($name, $sql->());
 		like($err, qr/index "\Q$word\E" refused the document of key "\Q$word\E-i:1": .*\Q$word\E/, 'one that refuses');
-		$node->safe_psql($name, qq{SELECT redis_hash_export('SELECT 1 AS id', '$word-s:#{id}', changed_only => true)});
-		is($redis->cli('HEXISTS', "redis_export:{$word-s:#{id}}:keys", "$word-s:1"), 1, 'the books');
+		$node->safe_psql($name, qq{SELECT redis_export_define('$word-s', 'SELECT 1 AS id', '$word-s:#{id}'); CALL redis_export_run('$word-s')});
+		is($redis->cli('HEXISTS', "redis_export:{$word-s}:keys", "$word-s:1"), 1, 'the books');
+		is($redis->cli('SISMEMBER', 'redis_export:exports', "$word-s"), 1, 'and the name of the export');
+		$node->safe_psql($name, 'DELETE FROM redis_export_definition');
 	}
 };
 
@@ -184,27 +186,33 @@ subtest 'marks, patterns and prune' => sub {
 	for my $name (@names)
 	{
 		my $word = $databases{$name}{word};
-		my $export = sub { return qq{SELECT state FROM redis_json_export('SELECT 1 AS id, ''$word''::text AS "$word"', '$word-m:#{id}', value => '*', $_[0])} };
-		is($node->safe_psql($name, $export->(qq{watermark_column => '$word', mark => '$word', overlap => '0'})), 'done', "$name: an export with a mark");
-		like(error_in($name, qq{SELECT redis_json_export('SELECT 1 AS id, ''a''::text AS v', '$word-n:#{id}', value => '*', watermark_column => 'v', mark => '$word', overlap => '0')}),
-			qr/mark "\Q$word\E" in Redis is of column "\Q$word\E"/, 'one of another column');
-		for my $reader (@names)
+		my $define = sub { return qq{SELECT redis_export_define('$word', 'SELECT 1 AS id, ''$word''::text AS "$word"', '$word-m:#{id}', value => '*', watermark_column => '$word')} };
+		$node->safe_psql($name, $define->());
+		like($node->safe_psql($name, qq{CALL redis_export_run('$word', rows => 'new')}), qr/\|done\|1\|1\|/, "$name: an export with a mark");
+		is(join('|', $redis->cli('HMGET', "redis_export:{$word}", 'mark', 'mark_column')), "$word|$word", 'in Redis all is UTF-8');
+		like($node->safe_psql($name, qq{CALL redis_export_run('$word', rows => 'new')}), qr/\|done\|0\|0\|/, 'the next run goes by it');
+		$node->safe_psql($name, qq{SELECT redis_export_set_mark('$word', '$word$word')});
+		is($redis->cli('HGET', "redis_export:{$word}", 'mark'), "$word$word", 'it is set');
+		$node->safe_psql($name, qq{SELECT redis_export_set_mark('$word', NULL)});
+		is($redis->cli('HEXISTS', "redis_export:{$word}", 'mark'), 0, 'and forgotten');
+
+		# the same name in another database is another export
+		for my $other (grep { $_ ne $name && shown($_, $word) eq $word } @names)
 		{
-			my $told = shown($reader, $word);
-			is($node->safe_psql($reader, qq{SELECT mark, value, "column", key_template FROM redis_export_marks('redis') WHERE mark = '$told'}),
-				join('|', $told, $told, $told, "$told-m:#{id}"), "seen from $reader");
+			$node->safe_psql($other, $define->());
+			like(error_in($other, qq{CALL redis_export_run('$word')}), qr/the books of export "\Q$word\E" in Redis are those of another definition\nDETAIL:  They belong to role "postgres" in database "$name"/,
+				"seen from $other");
+			$node->safe_psql($other, 'DELETE FROM redis_export_definition');
 		}
-		is($node->safe_psql($name, qq{SELECT redis_export_reset_mark('redis', '$word', '$word$word'), redis_export_reset_mark('redis', '$word')}), 't|t', 'it is set, and forgotten');
 
 		$redis->cli('JSON.SET', "$word-m:2", '$', '1');
 		is($node->safe_psql($name, qq{SELECT string_agg(key, ' ' ORDER BY key) FROM redis_scan('redis', '$word-m:*') key}), "$word-m:1 $word-m:2", 'a pattern');
 		is($node->safe_psql($name, qq{SELECT unknown_keys FROM redis_export_verify('SELECT 1 AS id, ''$word''::text AS "$word"', '$word-m:#{id}', value => '*')}), "{$word-m:2}", 'verify');
 
 		# the same by name: a key that is in the books, and has no row
-		$node->safe_psql($name, qq{SELECT redis_export_define('$word', 'SELECT 1 AS id, ''$word''::text AS "$word"', '$word-m:#{id}', value => '*')});
 		$redis->cli('HSET', "redis_export:{$word}:keys", "$word-m:2", '');
 		is($node->safe_psql($name, qq{SELECT expected, missing, unknown, extra_keys FROM redis_export_verify('$word')}), "1|0|0|{$word-m:2}", 'verify by name');
-		like($node->safe_psql($name, qq{CALL redis_export_run('$word', prune => true, prune_limit => 1)}), qr/\|done\|1\|1\|0\|0\|1\|$/, 'prune');
+		like($node->safe_psql($name, qq{CALL redis_export_run('$word', prune => true, prune_limit => 1)}), qr/\|done\|1\|0\|1\|0\|1\|$/, 'prune');
 		is(redis_keys_count($redis, "$word-m:*"), 1, 'has done its work');
 		is($redis->cli('HKEYS', "redis_export:{$word}:keys"), "$word-m:1", 'in the books, too');
 		$node->safe_psql($name, 'DELETE FROM redis_export_definition');

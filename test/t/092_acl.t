@@ -18,7 +18,7 @@ add_server($node, $redis, name => 'app');
 $node->safe_psql('postgres', q{
 	CREATE USER MAPPING FOR CURRENT_USER SERVER app OPTIONS (username 'app', password 'secret');
 	CREATE TABLE people AS SELECT i AS id, 'Ada ' || i AS name, now() + interval '1 day' AS at FROM generate_series(1, 3) AS i;
-	SELECT redis_export_define('people', 'SELECT id, name, at FROM people', 'person:#{id}.', server => 'app')});
+	SELECT redis_export_define('people', 'SELECT id, name, at FROM people', 'person:#{id}.', server => 'app', watermark_column => 'at')});
 
 sub json_export    { my (@more) = @_; return call('redis_json_export', q{'person:#{id}'}, @more) }
 sub hash_export    { my (@more) = @_; return call('redis_hash_export', q{'person:#{id}'}, @more) }
@@ -40,11 +40,13 @@ my @cases = (
 	[ '… with `replace`', [ hash_export('replace => true') ] ],
 	[ '`redis_command_export`', [ command_export() ] ],
 	[ 'exports with `ttl` or `ttl_column` also', [ json_export(q{ttl => '1 h'}), json_export(q{ttl_column => 'at'}), json_export(q{ttl => '0'}) ], '`redis_json_export`' ],
-	[ 'with `changed_only` also', [ json_export('changed_only => true') ], '`redis_json_export`' ],
-	[ 'with `prune` also', [ json_export('prune => true, prune_limit => 1') ], '`redis_json_export`' ],
 	[ 'with `wait_index` also', [ json_export(q{wait_index => 'idx:people'}) ], '`redis_json_export`' ],
 	[ 'with `wait_replicas` also', [ json_export('wait_replicas => 1') ], '`redis_json_export`' ],
 	[ '`redis_export_run`, documents', [ q{CALL redis_export_run('people')}, q{CALL redis_export_run('people')} ] ],
+	[ '… that prunes also', [ q{CALL redis_export_run('people', prune => true, prune_limit => 1)} ], '`redis_export_run`, documents',
+		q{redis_command('redis', 'HSET', 'redis_export:{people}:keys', 'person:7', '')} ],
+	[ '`redis_export_set_mark`', [ q{SELECT 1 FROM redis_export_set_mark('people', '2026-01-01')}, q{SELECT 1 FROM redis_export_set_mark('people', NULL)} ] ],
+	[ '`redis_export_reset`', [ q{SELECT 1 FROM redis_export_reset('people')} ] ],
 	[ '`redis_export_verify`, documents', [ q{SELECT missing FROM redis_export_verify('SELECT id, name, at FROM people', 'person:#{id}', server => 'app')} ], undef, $documents ],
 	[ '`redis_export_verify`, hashes', [ q{SELECT missing FROM redis_export_verify('SELECT id, name, at FROM people', 'person:#{id}', type => 'hash', server => 'app')} ], undef, $hashes ],
 	[ '… by name also', [ q{SELECT missing FROM redis_export_verify('people')} ], '`redis_export_verify`, documents',
@@ -70,7 +72,6 @@ sub run_with
 	die "ACL SETUSER @words: $answer" if $answer ne 'OK';
 	$redis->cli('FLUSHALL');
 	$redis->cli('FT.CREATE', 'idx:people', 'ON', 'JSON', 'PREFIX', 1, 'person:', 'SCHEMA', '$.name', 'AS', 'name', 'TEXT');
-	$redis->cli('HSET', 'redis_export:{person:#{id}}:keys', 'person:99', '') if $name =~ /prune/;
 	$node->safe_psql('postgres', "SELECT $before") if $before;
 	my $said = '';
 	for my $sql (@$calls)

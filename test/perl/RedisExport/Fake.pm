@@ -9,6 +9,7 @@
 #   $fake->commands('JSON.SET')     all such commands so far, as hashes: words (each cut at 200 bytes), reply, client (its number),
 #                                   at (when it came), behind (so many bytes had come with it, behind it)
 #   $fake->raise('name'), ->lower('name')     flags, that the sub may ask for: $fake->flag('name')
+#   return record_does($fake, @words) if is_of_record(@words);     in the sub: the lease and the record of an export, as Redis keeps them
 #   $client                         a hash of the connection: number (from 1), socket, and room for the sub's own
 #
 # INFO, CLIENT, AUTH, SELECT and the DEL with which an export begins are answered as Redis does, unless the sub is given as `all => sub`, which answers these too. With
@@ -26,7 +27,7 @@ use PostgreSQL::Test::Utils;
 use Time::HiRes qw(time);
 
 use constant CLOSE => "\0close";
-our @EXPORT = qw(CLOSE);
+our @EXPORT = qw(CLOSE is_of_record record_does);
 
 my @all;
 my $owner = $$;
@@ -193,6 +194,26 @@ END
 	{
 		finish($_) for @all;
 	}
+}
+
+# Is it about the record of an export, or its lease, and not about its books?
+sub is_of_record { return ($_[1] // '') =~ /^redis_export:/ && $_[1] !~ /:keys(?::.*)?\z/ }
+
+# What a Redis answers then. The sub calls it.
+sub record_does
+{
+	my ($fake, $name, $key, @rest) = @_;
+	my $records = $fake->{records} //= {};
+	my $bulk = sub { return defined $_[0] ? '$' . length($_[0]) . "\r\n$_[0]" : '$-1' };
+	return '*' . 2 * keys(%{ $records->{$key} }) . join '', map { "\r\n" . $bulk->($_) } %{ $records->{$key} // {} } if $name eq 'HGETALL';
+	return $bulk->($records->{$key}{ $rest[0] }) if $name eq 'HGET';
+	return $bulk->($records->{$key}) if $name eq 'GET';
+	return ':1' if $name eq 'HSET' && do { %{ $records->{$key} } = (%{ $records->{$key} // {} }, @rest); 1 };
+	return ':1' if $name eq 'HDEL' && do { delete @{ $records->{$key} }{@rest}; 1 };
+	return exists $records->{$key} ? '$-1' : do { $records->{$key} = $rest[0]; '+OK' } if $name eq 'SET';
+	return ':' . (defined delete $records->{$key} ? 1 : 0) if $name eq 'DEL';
+	return ':1' if $name eq 'SADD' || $name eq 'PEXPIRE';
+	return "-ERR unknown command '$name'";
 }
 
 1;

@@ -112,15 +112,20 @@ sub scenario
 	};
 
 	subtest 'verify and prune' => sub {
-		my $verify = "SELECT expected, missing, different, extra FROM redis_export_verify('SELECT id, name, spot FROM people', 'h:#{id}', server => '$at', type => 'hash', replace => true)";
-		is(value($verify), '1000|0|0|0', 'all is as it should be');
-		$redis->cli('HSET', 'h:8', 'more', '1');
-		$redis->cli('DEL', 'h:9');
-		$redis->cli('HSET', 'h:2000', 'name', 'Eve');
-		is(value($verify), '1000|1|1|1', 'and what is not, is seen');
-		like(value(hash_sql('SELECT id, name, spot FROM people', 'h:#{id}', server => "'$at'", replace => 'true', prune => 'true')), qr/\|done$/, 'prune');
-		is(job($node)->{keys_deleted}, 1, 'what no row has, goes');
-		is(value($verify), '1000|0|0|0', 'then all is as it should be');
+		my $query = 'SELECT id, name, spot FROM people';
+		my $run = sub {
+			my ($rows, @how) = @_;
+			return value(run_sql($node, 'kept', $rows, 'p:#{id}', type => q{'hash'}, server => "'$at'", replace => 'true', @how));
+		};
+		my $verify = q{SELECT expected, missing, different, extra, unknown FROM redis_export_verify('kept')};
+		$run->("$query UNION ALL SELECT 1001, name, NULL FROM people WHERE id = 1");
+		is(value($verify), '1001|0|0|0|0', 'all is as it should be');
+		$redis->cli('HSET', 'p:8', 'more', '1');
+		$redis->cli('DEL', 'p:9');
+		$redis->cli('HSET', 'p:2000', 'name', 'Eve');
+		is(value($verify), '1001|1|1|0|1', 'and what is not, is seen');
+		like($run->($query, rows => q{'all'}, prune => 'true'), qr/^\d+\|done\|1000\|1000\|0\|0\|1\|$/, 'prune: what no row has, goes');
+		is(value($verify), '1000|0|0|0|1', 'then all is as it should be, but for a key of somebody else');
 	};
 
 	subtest 'only what has changed' => sub {
@@ -135,12 +140,14 @@ sub scenario
 	};
 
 	subtest 'only what is newer' => sub {
-		my $sql = hash_sql('SELECT id, changed FROM people', 'm:#{id}', server => "'$at'", watermark_column => q{'changed'}, mark => q{'people'}, overlap => q{'90 minutes'});
+		my $sql = run_sql($node, 'newer', 'SELECT id, changed FROM people', 'm:#{id}', type => q{'hash'}, server => "'$at'",
+			watermark_column => q{'changed'}, overlap => q{'90 minutes'}, rows => q{'new'});
 		value($sql);
 		value($sql);
-		is(job($node)->{rows_written}, 2, 'the second time, what is in the overlap');
-		is(value("SELECT mark, rows FROM redis_export_marks('$at')"), 'people|2', 'the mark is there');
-		is(value("SELECT redis_export_reset_mark('$at', 'people')"), 't', 'and is forgotten');
+		is(job($node)->{rows_read}, 2, 'the second time, what is in the overlap');
+		is($redis->cli('HGET', 'redis_export:{newer}', 'mark_column'), 'changed', 'the mark is there');
+		value(q{SELECT redis_export_set_mark('newer', NULL)});
+		is($redis->cli('HGET', 'redis_export:{newer}', 'mark'), '', 'and is forgotten');
 	};
 
 	subtest 'commands, and rows that fail' => sub {
@@ -167,9 +174,10 @@ sub scenario
 		is($redis->cli('JSON.GET', 'j:7'), '{"id":7,"name":"Ada 7"}', 'a document');
 		value($export);
 		is(job($node)->{rows_unchanged}, 1000, 'nothing has changed');
-		value(export_sql(q{SELECT 7 AS id, 'x' AS more}, key_template => q{'j:#{id}'}, server => "'$at'", exclude => q{'{id}'}, merge => 'true'));
-		is($redis->cli('JSON.GET', 'j:7'), '{"id":7,"name":"Ada 7","more":"x"}', 'merged');
-		is(value("SELECT expected, missing, different FROM redis_export_verify('SELECT id, name FROM people', 'j:#{id}', server => '$at', value => '*')"), '1000|0|1', 'verify');
+		value(export_sql('SELECT id, name FROM people', key_template => q{'g:#{id}'}, server => "'$at'", value => q{'*'}));
+		value(export_sql(q{SELECT 7 AS id, 'x' AS more}, key_template => q{'g:#{id}'}, server => "'$at'", exclude => q{'{id}'}, merge => 'true'));
+		is($redis->cli('JSON.GET', 'g:7'), '{"id":7,"name":"Ada 7","more":"x"}', 'merged');
+		is(value("SELECT expected, missing, different FROM redis_export_verify('SELECT id, name FROM people', 'g:#{id}', server => '$at', value => '*')"), '1000|0|1', 'verify');
 		is(value("SELECT document->>'name' FROM redis_json_scan('$at', 'j:8')"), 'Ada 8', 'a scan');
 	};
 
