@@ -203,7 +203,8 @@ COMMENT ON TABLE redis_export_definition IS
 
 REVOKE ALL ON redis_export_definition FROM PUBLIC;
 
-SELECT pg_extension_config_dump('redis_export_definition', '');
+-- a role that is gone would be dumped as its OID, which may be another role's where the dump is restored
+SELECT pg_extension_config_dump('redis_export_definition', 'WHERE owner IN (SELECT oid FROM pg_catalog.pg_roles)');
 
 CREATE FUNCTION redis_export_define(
 	name text,

@@ -67,6 +67,26 @@ subtest 'an export that is waited for, and one that is not' => sub {
 	is(redis_keys_count($redis, 'c:*'), 100, 'all rows');
 };
 
+subtest 'exports with a name' => sub {
+	my $session = session($replica);
+	like($session->query(q{CALL redis_export_run('level')}), qr/\|done\|100\|100\|0\|0\|0\|$/, 'a run');
+	like($session->query(q{CALL redis_export_run('level', rows => 'new')}), qr/\|done\|0\|0\|0\|0\|0\|$/, '... which has left its mark');
+	like($primary->safe_psql('postgres', q{CALL redis_export_run('level')}), qr/\|done\|100\|0\|100\|0\|0\|$/, 'the primary knows of it');
+	is($session->query(q{SELECT row_number, action FROM redis_export_preview('level', 1)}), '1|unchanged', 'a preview');
+	is($session->query(q{SELECT expected, missing, different, extra FROM redis_export_verify('level')}), '100|0|0|0', 'verify');
+	is($session->query('SELECT name, state, mark, keys, error IS NULL FROM redis_exports'), 'level|done|100|100|t', 'the view');
+	is($session->query(q{SELECT redis_export_set_mark('level', '90')}), '', 'a mark is set');
+	like($session->query(q{CALL redis_export_run('level', rows => 'new')}), qr/\|done\|10\|0\|10\|0\|0\|$/, '... and rows above it are new');
+	like(error_in($session, q{SELECT redis_export_define('another', 'SELECT id FROM few', 'another:#{id}')}),
+		qr/25006: cannot execute redis_export_define\(\) in a read-only transaction/, 'what is defined comes from the primary');
+	like(error_in($session, q{SELECT redis_export_drop('level', keys => true)}),
+		qr/25006: cannot execute redis_export_drop\(\) in a read-only transaction/, '... and what is dropped');
+	is(redis_keys_count($redis, 'level:*'), 100, 'of which nothing is deleted');
+	is($session->query(q{SELECT redis_export_reset('level')}), '', 'its books are forgotten');
+	like($session->query(q{CALL redis_export_run('level')}), qr/\|done\|100\|100\|0\|0\|0\|$/, '... and all rows written');
+	is($session->query(q{SELECT redis_export_reset('level')}), '', 'once more, for what follows');
+};
+
 subtest 'progress and cancel' => sub {
 	my $id = start_job($replica, 'SELECT id FROM numbers LIMIT 4000', 'd:#{id}', batch => 20, rate => 200);
 	until_written($replica, $id, 40);

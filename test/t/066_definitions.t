@@ -171,4 +171,55 @@ subtest 'roles that go' => sub {
 		qr/^42704: the owner of export "carols" does not exist any more\nDETAIL:  .*\nHINT:  Let a role that is to own it/, 'one that is dropped');
 };
 
+subtest 'servers and tables that change' => sub {
+	$node->safe_psql('postgres', sprintf(q{
+		CREATE SERVER second FOREIGN DATA WRAPPER redis_export OPTIONS (host '%s', port '%s');
+		CREATE TABLE part (id int, doc jsonb, gone int);
+		INSERT INTO part SELECT i, '{}' FROM generate_series(1, 3) AS i;
+		SELECT redis_export_define('parts', 'SELECT * FROM part', 'part:#{id}', server => 'second', value => 'doc');
+		ALTER SERVER second RENAME TO third}, $redis->host, $redis->port));
+	my $run = q{CALL redis_export_run('parts')};
+	like(as_role('postgres', $run), qr/^42704: server "second" does not exist/, 'a server that is renamed');
+	like(as_role('postgres', q{SELECT error FROM redis_exports WHERE name = 'parts'}), qr/^server "second" does not exist/, '... as the view says');
+	$node->safe_psql('postgres', q{SELECT redis_export_define('parts', 'SELECT * FROM part', 'part:#{id}', server => 'third', value => 'doc', or_replace => true)});
+	like(as_role('postgres', $run), qr/\|done\|3\|3\|0\|/, '... and named anew');
+
+	$node->safe_psql('postgres', 'ALTER TABLE part DROP COLUMN gone, ADD COLUMN new int DEFAULT 1');
+	like(as_role('postgres', $run), qr/\|done\|3\|0\|3\|/, 'columns come and go: a document is what it was');
+	$node->safe_psql('postgres', q{ALTER TABLE part ALTER COLUMN id TYPE text USING 'x' || id});
+	like(as_role('postgres', $run), qr/\|done\|3\|3\|0\|/, 'a type that changes');
+	$node->safe_psql('postgres', 'ALTER TABLE part RENAME COLUMN id TO number');
+	like(as_role('postgres', $run), qr/^42703: .*\bid\b/, 'a column of the key that is gone');
+	$node->safe_psql('postgres', 'ALTER TABLE part RENAME COLUMN number TO id; ALTER TABLE part RENAME COLUMN doc TO document');
+	like(as_role('postgres', $run), qr/^42703: .*"doc"/, 'the column of the document is gone');
+	$node->safe_psql('postgres', 'DROP TABLE part');
+	like(as_role('postgres', $run), qr/^42P01: relation "part" does not exist/, 'the table is gone');
+	like(as_role('postgres', q{SELECT * FROM redis_export_verify('parts')}), qr/^42P01: relation "part" does not exist/, '... for verify, too');
+
+	is(redis_keys_count($redis, 'part:*'), 6, 'its keys are there');
+	is(as_role('postgres', q{SELECT redis_export_drop('parts', keys => true)}), '', 'and can be dropped without it');
+	is(redis_keys_count($redis, 'part:*'), 0, '... with its keys');
+
+	$node->safe_psql('postgres', q{SELECT redis_export_define('parts', 'SELECT 1 AS id', 'part:#{id}', server => 'third'); DROP SERVER third});
+	like(as_role('postgres', q{SELECT redis_export_drop('parts')}), qr/^42704: server "third" does not exist/, 'a server that is dropped');
+	like(as_role('postgres', q{SELECT redis_export_drop('parts', force => true)}), qr/WARNING:.*left there: server "third" does not exist|^$/s, '... and the export with force');
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM redis_exports WHERE name = 'parts'}), 0, 'it is gone');
+};
+
+subtest 'dump and restore' => sub {
+	my $dump = $node->basedir . '/dump.sql';
+	$node->safe_psql('postgres', q{CALL redis_export_run('items')});
+	$node->command_ok([ 'pg_dump', '--file', $dump, '--exclude-table', 'item', $node->connstr('postgres') ], 'pg_dump');
+	$node->safe_psql('postgres', 'CREATE DATABASE restored');
+	$node->command_ok([ 'psql', '--no-psqlrc', '--quiet', '--output', "$dump.log", '--set', 'ON_ERROR_STOP=1', '--file', $dump, $node->connstr('restored') ], 'restored');
+
+	my $columns = q{SELECT string_agg(d::text, E'\n' ORDER BY name) FROM redis_export_definition AS d};
+	is($node->safe_psql('restored', $columns), $node->safe_psql('postgres', "$columns WHERE name <> 'carols'"),
+		'the definitions are those that were dumped, but for one whose owner is gone');
+	$node->safe_psql('restored', 'CREATE TABLE item AS SELECT i AS id, i AS n FROM generate_series(1, 100000) AS i; UPDATE item SET n = 0 WHERE id = 1');
+	like($node->safe_psql('restored', q{CALL redis_export_run('items')}), qr/\|done\|100000\|1\|99999\|/, 'one goes on with its books');
+	like($node->safe_psql('restored', q{SET ROLE ann; CALL redis_export_run('things', rows => 'all')}), qr/\|done\|1\|1\|/, 'owner and settings are as they were');
+	is($node->safe_psql('restored', q{SELECT count(*) FROM redis_exports WHERE name = 'items' AND state = 'done' AND keys = 100000}), 1, 'the view');
+};
+
 done_testing;
