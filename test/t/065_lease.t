@@ -3,10 +3,11 @@
 use strict;
 use warnings;
 use RedisExport::Test;
+use RedisExport::Cluster;
 use RedisExport::Jobs;
 
 my $redis = RedisExport::Redis->new(conf => { appendonly => 'yes' });
-my $primary = new_node($redis, name => 'primary', allows_streaming => 1, conf => "autovacuum = off\nrestart_after_crash = on\n");
+my $primary = new_node($redis, name => 'primary', allows_streaming => 1, conf => "autovacuum = off\nrestart_after_crash = on\nmax_connections = 50\n");
 $primary->safe_psql('postgres', q{
 	CREATE TABLE item (id int PRIMARY KEY, n int);
 	INSERT INTO item SELECT i, 1 FROM generate_series(1, 2000) AS i;
@@ -160,8 +161,67 @@ subtest 'a query that gives no row for longer than the lease' => sub {
 	agrees($primary, 4);
 };
 
+# The rows that it has read are those of a snapshot which is older than what the other has written.
+subtest 'a query that gives no row for longer than the lease, and another run meanwhile' => sub {
+	my $holder = session($primary);
+	$holder->query('SELECT pg_advisory_lock(1)');
+	my $session = session($primary);
+	my $id = next_job($primary, sub { $session->send(call(q{rows => 'all'})) });
+	wait_until('it has the lease', sub { lease() ne '' });
+	poll_until($primary, q{SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)});
+	$primary->safe_psql('postgres', 'UPDATE item SET n = 6');
+	$primary->wait_for_catchup($replica);
+	wait_until('the lease has run out', sub { lease() eq '' });
+	like($replica->safe_psql('postgres', call()), qr/\|done\|2000\|2000\|/, 'the replica does not know of it, and runs');
+	$holder->query('SELECT pg_advisory_unlock(1)');
+	like(($session->wait)[1], qr/ERROR:  export "items" lost its lease/, 'it fails when there are rows');
+	is(job($primary, $id)->{rows_written}, 0, 'of which none is written');
+	is(holding(6), '2000 2000', 'what the other run has written is there');
+	agrees($replica, 6);
+	$holder->quit;
+};
+
+# Books of one name are those of one definition, and their lease, too.
+subtest 'an export of the same name in another database' => sub {
+	$primary->safe_psql('postgres', 'CREATE DATABASE other');
+	$primary->safe_psql('other', 'CREATE EXTENSION redis_export');
+	$primary->safe_psql('other', q{CREATE SERVER redis FOREIGN DATA WRAPPER redis_export OPTIONS (host '} . $redis->host . q{', port '} . $redis->port . q{')});
+	$primary->safe_psql('other', q{SELECT redis_export_define('items', 'SELECT 1 AS id', 'other:#{id}', type => 'hash')});
+	my ($session, $id) = begin_run($primary);
+	like(($primary->psql('other', call()))[2], qr/ERROR:  export "items" is running already\n.*DETAIL:  It is run by .* in database "postgres" on .*, export job $id,/, 'is told who runs it');
+	end_run($primary, $session, $id);
+	like(($primary->psql('other', call()))[2], qr/ERROR:  the books of export "items" in Redis are those of another definition/, '... and then whose it is');
+	is(lease(), '', 'and leaves no lease');
+	agrees($primary, 6);
+};
+
+subtest 'a Redis Cluster, and a failover of the node that has the lease' => sub {
+	my $cluster = RedisExport::Cluster->new(replicas => 1);
+	add_server($primary, $cluster, name => 'cluster');
+	$primary->safe_psql('postgres', q{SELECT redis_export_define('spread', 'SELECT id, n FROM item', 'spread:#{id}', type => 'hash', server => 'cluster')});
+	$primary->wait_for_catchup($replica);
+	my $key = 'redis_export:{spread}:lease';
+	my $run = q{CALL redis_export_run('spread', rows => 'all', batch => 10, rate => 100)};
+	my $session = session($primary);
+	my $id = next_job($primary, sub { $session->send($run) });
+	until_written($primary, $id, 100);
+	my $node = $cluster->holder($key);
+	like(scalar $node->cli('GET', $key), qr/ $id role "postgres"/, 'it has the lease, on the node of its key');
+	my ($other) = $cluster->replicas_of($node);
+	$cluster->failover($other);
+	like(($_->psql('postgres', $run))[2], qr/ERROR:  export "spread" is running already/, 'after the failover the ' . $_->name . ' sees it') for $primary, $replica;
+	$primary->safe_psql('postgres', "SELECT redis_export_set_rate($id, NULL)");
+	my ($out) = $session->wait;
+	like($out, qr/^$id\|done\|2000\|/, 'the run goes on');
+	is($cluster->holder($key), $other, 'on the other node');
+	is(scalar $other->cli('GET', $key), '', 'there is no lease any more');
+	is((grep { /^unclean:|^holder$/ } $other->cli('HKEYS', 'redis_export:{spread}')), 0, 'and the record says that it ended well');
+	like($replica->safe_psql('postgres', q{CALL redis_export_run('spread')}), qr/\|done\|2000\|0\|2000\|/, 'so that the next run writes nothing');
+	$_->stop for $cluster->nodes;
+};
+
 subtest 'a worker that is killed' => sub {
-	$primary->safe_psql('postgres', 'UPDATE item SET n = 5');
+	$primary->safe_psql('postgres', 'UPDATE item SET n = 7');
 	my ($session, $id) = begin_run($primary);
 	my $pid = $primary->safe_psql('postgres', "SELECT pid FROM redis_export_progress WHERE job = $id");
 	kill 'KILL', $pid;
@@ -169,10 +229,10 @@ subtest 'a worker that is killed' => sub {
 	wait_until('the server is there again', sub { ($primary->psql('postgres', 'SELECT 1'))[0] == 0 });
 	my $run = $redis->cli('HGET', 'redis_export:{items}', 'run');
 	is($redis->cli('HEXISTS', 'redis_export:{items}', "unclean:$run"), 1, 'its stamp is none that counts');
-	my ($written) = (split / /, holding(5));
+	my ($written) = (split / /, holding(7));
 	my $row = $primary->safe_psql('postgres', call(q{if_running => 'wait'}));
 	like($row, qr/^\d+\|done\|2000\|2000\|0\|/, 'the next run waits for its lease, and writes its rows again');
-	agrees($primary, 5);
+	agrees($primary, 7);
 };
 
 done_testing;
