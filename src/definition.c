@@ -113,7 +113,7 @@ check_owner(const RexpJob *job)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("the owner of export \"%s\" does not exist any more", job->name),
 				 errdetail("Its query runs as its owner, the role with OID %u.", job->owner),
-				 errhint("Let a role that is to own it define it anew: redis_export_define(..., or_replace => true).")));
+				 errhint("A superuser can define it anew with or_replace => true, and owns it then, or drop it with force => true.")));
 	if (!has_privs_of_role(GetUserId(), job->owner))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

@@ -168,7 +168,7 @@ subtest 'roles that go' => sub {
 	like($node->safe_psql('postgres', q{CALL redis_export_run('carols')}), qr/\|done\|/, 'one that is renamed');
 	$node->safe_psql('postgres', 'DROP ROLE caroline');
 	like(as_role('postgres', q{CALL redis_export_run('carols')}),
-		qr/^42704: the owner of export "carols" does not exist any more\nDETAIL:  .*\nHINT:  Let a role that is to own it/, 'one that is dropped');
+		qr/^42704: the owner of export "carols" does not exist any more\nDETAIL:  .*\nHINT:  A superuser can define it anew/, 'one that is dropped');
 };
 
 subtest 'servers and tables that change' => sub {
@@ -220,6 +220,16 @@ subtest 'dump and restore' => sub {
 	like($node->safe_psql('restored', q{CALL redis_export_run('items')}), qr/\|done\|100000\|1\|99999\|/, 'one goes on with its books');
 	like($node->safe_psql('restored', q{SET ROLE ann; CALL redis_export_run('things', rows => 'all')}), qr/\|done\|1\|1\|/, 'owner and settings are as they were');
 	is($node->safe_psql('restored', q{SELECT count(*) FROM redis_exports WHERE name = 'items' AND state = 'done' AND keys = 100000}), 1, 'the view');
+};
+
+subtest 'exports whose owner is gone' => sub {
+	my $define = q{SELECT redis_export_define('carols', 'SELECT 1 AS id', 'carol:#{id}', type => 'hash', or_replace => true)};
+	like(as_role('alice', $define), qr/^42704: the owner of export "carols" does not exist any more/, 'not anybody takes one over');
+	like(as_role('postgres', $define), qr/^(?!42704)/, 'a superuser does');
+	like(as_role('postgres', q{CALL redis_export_run('carols')}), qr/\|done\|1\|0\|1\|/, '... with its books');
+	$node->safe_psql('postgres', q{CREATE ROLE dave SUPERUSER; SET ROLE dave; SELECT redis_export_define('daves', 'SELECT 1 AS id', 'dave:#{id}', type => 'hash'); RESET ROLE; DROP ROLE dave});
+	like(as_role('postgres', q{SELECT redis_export_drop('daves')}), qr/^42704: the owner of export "daves"/, 'one is dropped ...');
+	is($node->safe_psql('postgres', q{SELECT redis_export_drop('daves', force => true); SELECT count(*) FROM redis_exports WHERE name = 'daves'}), "\n0", '... with force');
 };
 
 done_testing;
