@@ -407,7 +407,7 @@ subtest 'what is for PUBLIC' => sub {
 		SELECT string_agg(p.proname, ' ' ORDER BY p.proname)
 		FROM pg_proc p JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
 			JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND e.extname = 'redis_export'
-		WHERE has_function_privilege('anybody', p.oid, 'EXECUTE')}), 'redis_export_job_nodes redis_export_jobs redis_export_validator', 'no function but that of the view, and the validator');
+		WHERE has_function_privilege('anybody', p.oid, 'EXECUTE')}), 'redis_export_job_nodes redis_export_jobs redis_export_record redis_export_validator', 'no functions but those of the views, and the validator');
 	for my $call (q{redis_hash_export('SELECT 1 AS id', 'h:#{id}')}, q{redis_command_export('SELECT 1 AS id', ARRAY['DEL', '#{id}'])},
 		q{redis_export_preview('SELECT 1 AS id', 'h:#{id}')}, q{redis_export_preview('SELECT 1 AS id', ARRAY['DEL', '#{id}'])})
 	{

@@ -26,6 +26,7 @@ sub any_sql
 {
 	my ($kind, $query, %arguments) = @_;
 	return run_sql($node, $kind, $query, 'k:#{id}', type => "'$kind'", %arguments) if delete $arguments{books};
+	$node->safe_psql('postgres', 'DELETE FROM redis_export_definition');
 	return $kind eq 'json' ? export_sql($query, %arguments) : hash_sql($query, %arguments);
 }
 
