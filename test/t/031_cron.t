@@ -25,6 +25,7 @@ $primary->safe_psql('postgres', q{
 			WHILE NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory') LOOP PERFORM pg_sleep(0.05); END LOOP;
 			RETURN 1;
 		END $$;
+	SELECT redis_export_define('by name', 'SELECT id FROM few', 'named:#{id}');
 	CREATE DATABASE other});
 $primary->safe_psql('other', q{
 	CREATE EXTENSION redis_export;
@@ -90,6 +91,7 @@ sub command
 }
 
 schedule('good', command('SELECT id FROM few', 'good'));
+schedule('named', q{CALL redis_export_run('by name', rows => 'all', batch => 10, rate => 40)});
 schedule('refused', command('SELECT id FROM few', 'refused', server => q{'nowhere'}));
 schedule('failing', command('SELECT id, doc FROM texts ORDER BY id', 'failing', batch => 10));
 my $gated = 'SELECT id FROM few WHERE id <= 50 OR gate() = 1 ORDER BY id';
@@ -116,6 +118,10 @@ subtest 'success and failure' => sub {
 	is_deeply([ runs_of('good') ], [ [ 'succeeded', '1 row', 'postgres', 'postgres' ] ], 'a good run');
 	my ($row) = jobs_of($primary, 'good:#{id}');
 	is(rows_of($primary, $row, 'done'), 100, 'its rows');
+
+	until_ended('named', 1);
+	is_deeply([ runs_of('named') ], [ [ 'succeeded', '1 row', 'postgres', 'postgres' ] ], 'a run of an export with a name');
+	is(rows_of($primary, (jobs_of($primary, 'named:#{id}'))[0], 'done'), 100, 'its rows');
 
 	until_ended('refused', 1);
 	my ($run) = runs_of('refused');
@@ -189,10 +195,13 @@ subtest 'by background workers' => sub {
 	schedule('slow', command('SELECT id FROM few', 'slow', rate => 40, batch => 10));
 	$redis->cli('FLUSHALL');
 	$primary->restart;
-	until_ended($_, 1) for qw(good refused failing clerk thief slow);
+	my $waits = q{FROM pg_stat_activity WHERE query LIKE '%redis_export_run(%' AND backend_type = 'pg_cron' AND pid <> pg_backend_pid()};
+	poll_until($primary, q{SELECT rows_written >= 10 FROM redis_export_progress WHERE key_template = 'named:#{id}'});
+	is($primary->safe_psql('postgres', "SELECT count(*), bool_or(backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) $waits"), '1|f', 'who waits for a run holds no snapshot');
+	until_ended($_, 1) for qw(good named refused failing clerk thief slow);
 
-	is_deeply([ map { $_->[0] } map { runs_of($_) } qw(good slow clerk) ], [ ('succeeded') x 3 ], 'success');
-	is(redis_keys_count($redis, "$_->[0]:*"), $_->[1], "all rows: $_->[0]") for [ good => 100 ], [ slow => 100 ], [ clerk => 30 ];
+	is_deeply([ map { $_->[0] } map { runs_of($_) } qw(good named slow clerk) ], [ ('succeeded') x 4 ], 'success');
+	is(redis_keys_count($redis, "$_->[0]:*"), $_->[1], "all rows: $_->[0]") for [ good => 100 ], [ named => 100 ], [ slow => 100 ], [ clerk => 30 ];
 	is(job($primary, (jobs_of($primary, 'clerk:#{id}'))[0]{job})->{usename}, 'clerk', 'a role\'s export is its own');
 	is_deeply([ map { $_->[0] } map { runs_of($_) } qw(refused failing thief) ], [ ('failed') x 3 ], 'failure');
 	like((runs_of('refused'))[0][1], qr/server "nowhere" does not exist/, 'refused');
