@@ -270,14 +270,18 @@ class Exports:
         self.session = Session()
 
     def run(self, call, expected, seconds=600, interval=0.02, unchanged=0):
-        """SELECT FROM a call such as redis_hash_export(...), which is to write `expected` rows and to find others that are
-        unchanged: the finished run, and the sampler of its worker."""
+        """SELECT FROM a call such as redis_hash_export(...), or the CALL of an export with a name, which is to write `expected`
+        rows and to find others that are unchanged: the finished run, and the sampler of its worker."""
         sampler = Sampler(self._worker, interval)
         sampler.start()
-        run = Run(psql('-c', f'SELECT state, rows_written, rows_unchanged, rows_failed, '
-                       f'extract(epoch FROM finished_at - started_at) FROM {call}'), seconds=seconds)
+        figures = 'SELECT state, rows_written, rows_unchanged, rows_failed, extract(epoch FROM finished_at - started_at) FROM '
+        if call.startswith('CALL '):
+            statements = ['-c', call, '-c', figures + 'redis_export_progress ORDER BY job DESC LIMIT 1']
+        else:
+            statements = ['-c', figures + call]
+        run = Run(psql(*statements), seconds=seconds)
         try:
-            state, written, same, failed, job_seconds = run.wait().strip().split('|')
+            state, written, same, failed, job_seconds = run.wait().strip().split('\n')[-1].split('|')
         finally:
             sampler.finish()
         if (state, int(written), int(same), int(failed)) != ('done', expected, unchanged, 0):
