@@ -24,6 +24,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "compat.h"
 #include "digest.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"

@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "document.h"
 #include "encode_kind.h"
 #include "json_path.h"

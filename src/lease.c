@@ -39,6 +39,7 @@
 #include "progress.h"
 #include "text.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 #include "value.h"
 

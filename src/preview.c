@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "book_list.h"
+#include "compat.h"
 #include "document_column.h"
 #include "encode.h"
 #include "fence.h"

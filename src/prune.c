@@ -18,6 +18,7 @@
 #include "postgres.h"
 
 #include "book_list.h"
+#include "compat.h"
 #include "miscadmin.h"
 #include "prune.h"
 

@@ -28,6 +28,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "book_list.h"
 #include "books.h"
@@ -45,6 +46,7 @@
 #include "text.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/fmgrprotos.h"
 #include "utils/resowner.h"
 #include "utils/datetime.h"
