@@ -42,8 +42,9 @@ struct RexpBookList
 
 /*
  * rexp_book_list_learn
- *	  Let the books know which runs of the export of this name did not end clean, as its
- *	  record in Redis has them: for whom does not write, but wants to tell which entries hold.
+ *	  Let the books know their era and which runs of the export of this name did not end
+ *	  clean, as its record in Redis has them.  This is for callers that write nothing, but
+ *	  need to tell which entries count.  Without a record no entry counts.
  */
 void
 rexp_book_list_learn(RexpNodes *nodes, RexpBooks *books, const char *name)
@@ -53,23 +54,29 @@ rexp_book_list_learn(RexpNodes *nodes, RexpBooks *books, const char *name)
 	RexpBuffer *request = rexp_nodes_request(nodes, node);
 	uint32		unclean[REXP_UNCLEAN_MOST];
 	int			count = 0;
+	const char *era = "";
 	redisReply *reply;
 
 	rexp_resp_header(request, '*', 2);
-	rexp_resp_word(request, "HKEYS");
+	rexp_resp_word(request, "HGETALL");
 	rexp_resp_word(request, key);
 	reply = rexp_nodes_receive(nodes, node);
 	if (reply->type != REDIS_REPLY_ARRAY)
-		rexp_nodes_fail_reply(nodes, reply, "HKEYS");
-	for (size_t i = 0; i < reply->elements && count < REXP_UNCLEAN_MOST; i++)
+		rexp_nodes_fail_reply(nodes, reply, "HGETALL");
+	for (size_t i = 0; i + 1 < reply->elements; i += 2)
 	{
 		const char *field = reply->element[i]->str;
 
-		if (field != NULL && sscanf(field, "unclean:%8x", &unclean[count]) == 1)
+		if (field == NULL)
+			continue;
+		if (strcmp(field, "era") == 0 && reply->element[i + 1]->str != NULL)
+			era = pstrdup(reply->element[i + 1]->str);
+		else if (count < REXP_UNCLEAN_MOST &&
+				 sscanf(field, "unclean:%8x", &unclean[count]) == 1)
 			count++;
 	}
 	freeReplyObject(reply);
-	rexp_books_begin(books, 0, unclean, count);
+	rexp_books_begin(books, era, 0, unclean, count);
 }
 
 /* Append a command about the books of a slot, and return where it goes. */

@@ -17,6 +17,8 @@
  * that Redis refuses when it carries out the transaction, since the rest of that is
  * carried out.  A run that comes to its end corrects the entries of such keys.  One
  * that does not is unclean: the entries with its stamp count for nothing (rexp_books_same).
+ * When it is not known any more which runs were unclean, a new era begins, and no entry
+ * of the eras before counts (record.c).
  *
  * What others write to the key is not seen.
  *
@@ -53,7 +55,8 @@ struct RexpBooks
 	const char *name;			/* of the export */
 	const char *type;			/* of its keys, as Redis calls it */
 	bool		asked;			/* for each row, before it is written */
-	uint64		seed;			/* of the digests */
+	uint64		meaning;		/* hash of what makes a value what it is in Redis */
+	uint64		seed;			/* of the digests: of the meaning and the era */
 	uint32		stamp;			/* of this run */
 	int			nunclean;
 	uint32		unclean[REXP_UNCLEAN_MOST];
@@ -93,7 +96,7 @@ rexp_books_create(const char *name, const char *meaning, const char *type, bool 
 	books->name = name;
 	books->type = type;
 	books->asked = asked;
-	books->seed = rexp_quick_hash(meaning, strlen(meaning), 0);
+	books->meaning = rexp_quick_hash(meaning, strlen(meaning), 0);
 	rexp_buffer_init(&books->key, 128);
 	rexp_buffer_init(&books->argument, 128);
 	rexp_buffer_init(&books->prefix, 256);
@@ -153,13 +156,16 @@ rexp_books_are_spread(const RexpBooks *books)
 
 /*
  * rexp_books_begin
- *	  A run begins: what it writes gets this stamp, and entries with one of the others
- *	  count for nothing.
+ *	  A run begins.  What it writes gets this stamp.  Entries that were written in
+ *	  another era, or that have one of the unclean stamps, count for nothing.  The digests
+ *	  of another era never match, since the era is in their seed.
  */
 void
-rexp_books_begin(RexpBooks *books, uint32 stamp, const uint32 *unclean, int nunclean)
+rexp_books_begin(RexpBooks *books, const char *era, uint32 stamp, const uint32 *unclean,
+				 int nunclean)
 {
 	Assert(nunclean <= REXP_UNCLEAN_MOST);
+	books->seed = rexp_quick_hash(era, strlen(era), books->meaning);
 	books->stamp = stamp;
 	books->nunclean = nunclean;
 	memcpy(books->unclean, unclean, sizeof(uint32) * nunclean);

@@ -26,8 +26,8 @@ extern RexpBooks *rexp_books_create(const char *name, const char *meaning,
 									const char *type, bool asked);
 extern void rexp_books_spread(RexpBooks *books);
 extern bool rexp_books_are_spread(const RexpBooks *books);
-extern void rexp_books_begin(RexpBooks *books, uint32 stamp, const uint32 *unclean,
-							 int nunclean);
+extern void rexp_books_begin(RexpBooks *books, const char *era, uint32 stamp,
+							 const uint32 *unclean, int nunclean);
 extern void rexp_books_write_all(RexpBooks *books);
 extern bool rexp_books_are_asked(const RexpBooks *books);
 extern uint64 rexp_books_seed(const RexpBooks *books);

@@ -7,6 +7,7 @@
  * The record is a hash, redis_export:{NAME}, in which all is UTF-8:
  *
  *	id, database, role	whose it is: the id is that of the definition
+ *	era					in the seed of the digests that count (eight hex digits)
  *	run					the stamp of the latest run (eight hex digits)
  *	holder				who runs it; not there when nobody does
  *	unclean:STAMP		one for each run that has begun and has not ended clean
@@ -23,6 +24,8 @@
  * A run writes unclean:STAMP before its first row, and takes it away at its end if each
  * of its rows was acknowledged: entries of the books count only if they are of no unclean
  * run (books.c).  So a run that is killed needs to do nothing for the next one to know.
+ * A run that finds no record, or one with more of these fields than the books take, does
+ * not know which entries count: it begins a new era, in which none of them does.
  *
  *-------------------------------------------------------------------------
  */
@@ -75,8 +78,9 @@ struct RexpRecord
 	RexpLease  *lease;
 	char	   *run_before;		/* stamp of the run before, or NULL */
 	bool		was_lost;		/* Redis has lost it meanwhile, and rows with it */
+	char	   *era;			/* NULL: there is no record */
 	uint32		unclean[REXP_UNCLEAN_MOST];
-	int			nunclean;		/* may be more than are kept */
+	int			nunclean;
 	List	   *unclean_fields; /* of char *, all of them */
 	RexpMark	mark;			/* as it was at the start */
 	bool		mark_stays;		/* it was not moved, though all rows were read */
@@ -275,9 +279,8 @@ read_unclean(RexpRecord *record, const redisReply *reply)
 		field = pnstrdup(name->str, name->len);
 		record->unclean_fields = lappend(record->unclean_fields, field);
 		if (record->nunclean < REXP_UNCLEAN_MOST)
-			record->unclean[record->nunclean] =
+			record->unclean[record->nunclean++] =
 				(uint32) strtoul(field + strlen(UNCLEAN), NULL, 16);
-		record->nunclean++;
 	}
 }
 
@@ -297,6 +300,7 @@ read_record(RexpRecord *record, RexpPipeline *pipeline)
 	need_reply(reply, REDIS_REPLY_ARRAY, failing);
 	check_id(record->job, reply);
 	record->run_before = field_of(reply, "run");
+	record->era = field_of(reply, "era");
 	holder = field_of(reply, "holder");
 	record->mark.value = field_of(reply, "mark");
 	record->mark.type = field_of(reply, "mark_type");
@@ -314,6 +318,16 @@ read_record(RexpRecord *record, RexpPipeline *pipeline)
 	return true;
 }
 
+static uint32
+random_number(void)
+{
+	uint32		number;
+
+	if (!pg_strong_random(&number, sizeof(number)))
+		number = (uint32) GetCurrentTimestamp();
+	return number;
+}
+
 /* A stamp that is none of those which are not clean. */
 static void
 choose_stamp(RexpRecord *record)
@@ -323,9 +337,8 @@ choose_stamp(RexpRecord *record)
 	do
 	{
 		taken = false;
-		if (!pg_strong_random(&record->stamp, sizeof(record->stamp)))
-			record->stamp = (uint32) GetCurrentTimestamp();
-		for (int i = 0; i < Min(record->nunclean, REXP_UNCLEAN_MOST); i++)
+		record->stamp = random_number();
+		for (int i = 0; i < record->nunclean; i++)
 			taken |= record->unclean[i] == record->stamp;
 	} while (taken);
 	snprintf(record->stamp_text, sizeof(record->stamp_text), "%08x", record->stamp);
@@ -360,15 +373,20 @@ identity(const RexpRecord *record)
 	words = add_field(words, "id", record->job->id);
 	words = add_field(words, "database", record->database);
 	words = add_field(words, "role", record->role);
+	words = add_field(words, "era", record->era);
 	return add_field(words, "run", record->stamp_text);
 }
 
-/* The words that write that the run has begun, and has not ended clean. */
+/* The words that write that the run has begun, and which runs have not ended clean. */
 static List *
 beginning(const RexpRecord *record)
 {
 	List	   *words = add_field(identity(record), "holder", rexp_lease_holder(record->lease));
+	ListCell   *cell;
 
+	/* they are there, unless Redis has lost the record meanwhile */
+	foreach(cell, record->unclean_fields)
+		words = add_field(words, lfirst(cell), now_text());
 	return add_field(words, psprintf(UNCLEAN "%s", record->stamp_text), now_text());
 }
 
@@ -461,6 +479,24 @@ check_run(void *arg, RexpAsk ask_lane, void *ask_arg, RexpError *error)
 }
 
 /*
+ * No entry that is there counts: begin a new era, in which the stamps of runs of the
+ * eras before mean nothing.  False if the job has failed.
+ */
+static bool
+begin_era(RexpRecord *record, RexpPipeline *pipeline)
+{
+	List	   *words = list_make3("HDEL", record->key, "era");
+	List	   *fields = record->unclean_fields;
+
+	record->era = psprintf("%08x", random_number());
+	record->unclean_fields = NIL;
+	record->nunclean = 0;
+	rexp_books_write_all(record->job->pipeline.books);
+	return tell(pipeline, record->key, list_concat(words, fields), REDIS_REPLY_INTEGER,
+				failing_to("write", record->job->name));
+}
+
+/*
  * rexp_record_begin
  *	  A run begins: take the lease, read the record, write that the run has begun, and
  *	  tell the books which of their entries count.
@@ -484,17 +520,16 @@ rexp_record_begin(RexpRecord *record, RexpPipeline *pipeline)
 	if (!take_lease(record, pipeline) || !need_transactions(record, pipeline) ||
 		!read_record(record, pipeline))
 		return false;
+	if ((record->era == NULL || record->nunclean >= REXP_UNCLEAN_MOST) &&
+		!begin_era(record, pipeline))
+		return false;
 	choose_stamp(record);
 	if (!tell(pipeline, record->key, beginning(record), REDIS_REPLY_INTEGER, failing) ||
 		!tell(pipeline, REXP_REGISTRY, list_make3("SADD", REXP_REGISTRY, unconstify(char *, record->name)),
 			  REDIS_REPLY_INTEGER, failing))
 		return false;
 
-	if (record->run_before == NULL || record->nunclean > REXP_UNCLEAN_MOST)
-		rexp_books_write_all(books);
-	record->unclean[Min(record->nunclean, REXP_UNCLEAN_MOST - 1)] = record->stamp;
-	rexp_books_begin(books, record->stamp, record->unclean,
-					 Min(record->nunclean + 1, REXP_UNCLEAN_MOST));
+	rexp_books_begin(books, record->era, record->stamp, record->unclean, record->nunclean);
 	MemoryContextSwitchTo(old);
 	return true;
 }
@@ -535,22 +570,14 @@ outcome(RexpRecord *record, const RexpCounters *counters, const RexpMark *mark,
 
 /* The words that take away what says that this run is not clean, or not through. */
 static List *
-words_of_end(const RexpRecord *record, bool clean, bool all, bool through)
+words_of_end(const RexpRecord *record, bool clean, bool through)
 {
 	List	   *words = list_make2("HDEL", record->key);
-	ListCell   *cell;
 
 	if (through)
 		words = lappend(words, "holder");
 	if (clean)
 		words = lappend(words, psprintf(UNCLEAN "%s", record->stamp_text));
-
-	/* each row was written, and has an entry of this run */
-	if (clean && all)
-	{
-		foreach(cell, record->unclean_fields)
-			words = lappend(words, lfirst(cell));
-	}
 	return words;
 }
 
@@ -617,7 +644,7 @@ rexp_record_settle(RexpRecord *record, RexpPipeline *pipeline)
 	if (record == NULL || !rexp_pipeline_is_clean(pipeline))
 		return true;
 	old = MemoryContextSwitchTo(record->context);
-	good = tell(pipeline, record->key, words_of_end(record, true, false, false),
+	good = tell(pipeline, record->key, words_of_end(record, true, false),
 				REDIS_REPLY_INTEGER, failing_to("write", record->job->name));
 	MemoryContextSwitchTo(old);
 	return good;
@@ -656,12 +683,12 @@ rexp_record_end(RexpRecord *record, RexpPipeline *pipeline, const RexpMark *next
 
 		/* it was lost meanwhile, and rows with it; those that are there have entries */
 		record->mark_stays = next != NULL;
+		if (!tell(pipeline, record->key, beginning(record), REDIS_REPLY_INTEGER, failing))
+			return false;
 	}
 	if (!write_outcome(record, pipeline, record->mark_stays ? NULL : next, clean) ||
 		!tell(pipeline, record->key,
-			  words_of_end(record, clean, record->nunclean > REXP_UNCLEAN_MOST &&
-						   record->job->rows != REXP_ROWS_NEW, true),
-			  REDIS_REPLY_INTEGER, failing))
+			  words_of_end(record, clean, true), REDIS_REPLY_INTEGER, failing))
 		return false;
 	if (!rexp_lease_give_back(record->lease, rexp_pipeline_ask_for_lease, pipeline, &error))
 	{

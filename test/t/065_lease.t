@@ -220,6 +220,41 @@ subtest 'a Redis Cluster, and a failover of the node that has the lease' => sub 
 	$_->stop for $cluster->nodes;
 };
 
+# An entry says "unchanged" of a key without a row, and Redis has something else: what it says must not be believed when the row comes back.
+subtest 'entries of which it is not known any more whether they hold' => sub {
+	my $record = 'redis_export:{few}';
+	my $run = q{CALL redis_export_run('few')};
+	$primary->safe_psql('postgres', q{CREATE TABLE few AS SELECT i AS id, 1 AS n FROM generate_series(1, 3) AS i;
+		SELECT redis_export_define('few', 'SELECT id, n FROM few', 'few:#{id}', type => 'hash')});
+	my $comes_back = sub {
+		my ($lose) = @_;
+		$primary->safe_psql('postgres', q{DELETE FROM few WHERE id = 3});
+		$redis->cli('HSET', 'few:3', 'n', 999);
+		$lose->();
+		like($primary->safe_psql('postgres', $run), qr/\|done\|2\|2\|0\|/, 'all rows are written');
+		$primary->safe_psql('postgres', q{INSERT INTO few VALUES (3, 1)});
+		like($primary->safe_psql('postgres', $run), qr/\|done\|3\|1\|2\|/, 'and later the row that has come back');
+		is($redis->cli('HGET', 'few:3', 'n'), 1, 'its value is there');
+	};
+	$primary->safe_psql('postgres', $run);
+	$comes_back->(sub { $redis->cli('DEL', $record) });
+	my $era = $redis->cli('HGET', $record, 'era');
+	$comes_back->(sub { $redis->cli('HSET', $record, map { (sprintf('unclean:%08x', $_), 'then') } 1 .. 64) });
+	isnt($redis->cli('HGET', $record, 'era'), $era, 'after more runs that were not clean than are counted a new era begins');
+	is((grep { /^unclean:/ } $redis->cli('HKEYS', $record)), 0, '... in which they mean nothing');
+
+	# It is lost while a run writes: what that run knew is written anew.
+	$primary->safe_psql('postgres', q{INSERT INTO few SELECT i, 1 FROM generate_series(4, 500) AS i});
+	$redis->cli('HSET', $record, 'unclean:00000001', 'then');
+	my $session = session($primary);
+	my $id = next_job($primary, sub { $session->send(q{CALL redis_export_run('few', batch => 10, rate => 100)}) });
+	until_written($primary, $id, 20);
+	$redis->cli('DEL', $record);
+	$primary->safe_psql('postgres', "SELECT redis_export_set_rate($id, NULL)");
+	like(($session->wait)[0], qr/\|done\|500\|/, 'the run goes on');
+	is((grep { /^unclean:/ } $redis->cli('HKEYS', $record)), 1, 'and the record tells again which runs were not clean');
+};
+
 subtest 'a worker that is killed' => sub {
 	$primary->safe_psql('postgres', 'UPDATE item SET n = 7');
 	my ($session, $id) = begin_run($primary);
