@@ -1,11 +1,11 @@
 """changed_bench.py: what a second export costs when Redis holds nearly all of it, and how fast Redis is read back.
 
-Started by bench/changed. A run of an export with a name writes only the rows that Redis does not hold yet: here it takes turns with
-the plain export of all rows, after a part of the documents has been changed, the search index active; then the first run
-with a plain export; and then reader.c, a raw socket, asks Redis for all documents, or for digests of them, which shows
-what a way of telling what has changed can cost at least. --scan compares redis_scan, redis_json_scan and redis_hash_scan with the
-raw socket, --verify looks at the memory of redis_export_verify. README.md here says what the numbers mean. Prints tables, and
-one last line of JSON with everything.
+Started by bench/changed. A run of an export with a name writes only the rows that Redis does not hold yet: here it takes turns
+with the plain export of all rows, after a part of the documents has been changed, the search index active; then the first run
+with a plain export; and then reader.c, a raw socket, asks Redis for all documents, or for digests of them, which shows what a
+way of telling what has changed can cost at least. --scan compares redis_scan, redis_json_scan and redis_hash_scan with the raw
+socket, --verify looks at the memory of redis_export_verify, --prune at the time that finding and deleting keys takes. README.md
+here says what the numbers mean. Prints tables, and one last line of JSON with everything.
 """
 
 import argparse
@@ -33,6 +33,7 @@ SLOTS = 16384
 LEAST_GAIN = 10                 # how much faster a run must be when PART has changed
 SCAN_LIMIT = 1.10               # of the raw socket's time
 VERIFY_MEMORY = '64MB'          # work_mem of --verify
+PRUNE_LIMIT = 3                 # seconds beyond the run
 SCANNED = 1_000_000             # keys at least, where only keys are read
 SPOILED = 10                    # keys of each kind that --verify must find
 
@@ -584,6 +585,64 @@ def verification(options):
     return report
 
 
+# ---- --prune: keys that no row has ---------------------------------------------------------------
+
+class Prune:
+    """Small rows, as hashes, of which some go from the table between two runs: what finding and deleting their keys adds to a run."""
+
+    def __init__(self, options, redis):
+        self.options, self.redis, self.exports = options, redis, lib.Exports(redis)
+        self.gone = max(1, round(options.keys * PART))
+        lib.rows('-c', f"SELECT redis_export_define('bench', 'SELECT id, name, amount, seen FROM {SMALL_ROWS}', "
+                       "'row:#{id}', type => 'hash')")
+        lib.rows('-c', f'CREATE TABLE away (LIKE {SMALL_ROWS})')
+        self.run("rows => 'all'", options.keys, 0)
+
+    def run(self, how, written, unchanged):
+        run, sampler = self.exports.run(f"CALL redis_export_run('bench', {how}, batch => {self.options.batch})", written,
+                                        120 + self.options.keys / 2000, 0.005, unchanged)
+        self.exports.await_no_worker()
+        return lib.Loaded(run.seconds, sampler.cpu, sampler)
+
+    def load(self, how):
+        """One run with as many rows as keys, or with keys that no row has any more, and the check that these are gone."""
+        self.redis.settle()
+        left = self.options.keys
+        if how == 'prune':
+            left -= self.gone
+            lib.rows('-c', f'WITH moved AS (DELETE FROM {SMALL_ROWS} WHERE id IN (SELECT id FROM {SMALL_ROWS} ORDER BY random() '
+                           f'LIMIT {self.gone}) RETURNING *) INSERT INTO away SELECT * FROM moved')
+        figures = lib.measured(self.redis, left, lambda: self.run('prune => true', 0, left))
+        keys = sum(1 for _ in self.redis.client.scan_iter(match='row:*', count=10000))
+        if keys != left:
+            raise BenchError(f'{keys} keys are there where {left} rows are')
+        if how == 'prune':
+            lib.rows('-c', f'WITH moved AS (DELETE FROM away RETURNING *) INSERT INTO {SMALL_ROWS} SELECT * FROM moved')
+            self.run("rows => 'changed'", self.gone, left)
+        lib.rows('-c', f'VACUUM ANALYZE {SMALL_ROWS}')
+        return figures
+
+
+def pruning(options):
+    redis = lib.Redis()
+    make_small_rows(options)
+    prune = Prune(options, redis)
+    done = lib.take_turns(['none', 'prune'], options.pairs, prune.load)
+    figures = {loader: lib.summarized(done, loader) for loader in ('none', 'prune')}
+    beyond = figures['prune']['seconds'] - figures['none']['seconds']
+    report = {'bench': 'changed --prune', 'keys': options.keys, 'deleted': prune.gone, 'machine': lib.environment(redis),
+              'loaders': figures, 'seconds_beyond_the_run': beyond, 'ratio': lib.ratios(done, 'prune', 'none'),
+              'disturbed_loads': lib.disturbed(done), 'loads': short(done),
+              'targets': [lib.target('seconds that the prune takes beyond the run, medians', beyond, PRUNE_LIMIT)]}
+    print_machine(f'{options.keys:,} small rows as hashes', report)
+    print('\n' + lib.table([['a run with prune', *lib.LOAD_HEADING[:-3], 'time / none', 'min', 'max']]
+                           + [[title, *lib.load_cells(figures[loader], report['ratio'] if loader == 'prune' else None)]
+                              for title, loader in (('nothing to delete', 'none'), (f'{prune.gone:,} keys to delete', 'prune'))]))
+    lib.print_disturbed(report['disturbed_loads'], len(done))
+    lib.print_targets(report['targets'])
+    return report
+
+
 # ---- the command line -------------------------------------------------------------------------
 
 def parse_arguments():
@@ -591,13 +650,14 @@ def parse_arguments():
         prog='bench/changed', usage='bench/changed [--pg PG_CONFIG] [options]', description=__doc__.split('\n\n', 1)[1],
         epilog='--pg PG_CONFIG: the PostgreSQL to measure. Nothing is installed into it.')
     parser.add_argument('--docs', type=lib.count, default=100_000, help='documents in their table (100000)')
-    parser.add_argument('--pairs', type=lib.count, default=7, help='pairs of exports, full and by name (7)')
+    parser.add_argument('--pairs', type=lib.count, default=7, help='pairs of exports, full and by name, or with --prune (7)')
     parser.add_argument('--batch', type=lib.count, default=500, help='rows in a batch (500)')
     parser.add_argument('--only', type=lib.choice('pairs', 'shares', 'first', 'read'), default=['pairs', 'shares', 'first', 'read'],
                         help='which parts (pairs,shares,first,read); shares need the pairs')
     parser.add_argument('--scan', action='store_true', help='the functions that read Redis against a raw socket')
     parser.add_argument('--verify', action='store_true', help='the memory of redis_export_verify')
-    parser.add_argument('--keys', type=lib.count, default=1_000_000, help='small rows, with --scan and --verify (1000000)')
+    parser.add_argument('--prune', action='store_true', help='what a prune takes beyond its run')
+    parser.add_argument('--keys', type=lib.count, default=1_000_000, help='small rows, with --scan, --verify and --prune (1000000)')
     parser.add_argument('--rounds', type=lib.count, default=5, help='rounds of reading, also with --scan (5)')
     parser.add_argument('--window', type=lib.count, default=1000, help='commands that the raw socket has in flight (1000)')
     parser.add_argument('--work-mem', help='with --scan (4MB) and --verify (64MB)')
@@ -610,7 +670,8 @@ def main():
     if options.parse_only:
         return
     try:
-        report = scans(options) if options.scan else verification(options) if options.verify else benchmark(options)
+        run = scans if options.scan else verification if options.verify else pruning if options.prune else benchmark
+        report = run(options)
     except BenchError as error:
         sys.exit(f'bench/changed: {error}')
     print('\n' + json.dumps(lib.rounded(report)))
