@@ -16,6 +16,7 @@ OBJS = \
 	src/books.o \
 	src/cluster.o \
 	src/command.o \
+	src/connection.o \
 	src/definition.o \
 	src/digest.o \
 	src/document.o \
@@ -24,6 +25,7 @@ OBJS = \
 	src/encode_command.o \
 	src/encode_hash.o \
 	src/encode_json.o \
+	src/encoding.o \
 	src/error.o \
 	src/expiry.o \
 	src/fence.o \
@@ -33,6 +35,7 @@ OBJS = \
 	src/json_check.o \
 	src/json_path.o \
 	src/judge.o \
+	src/launch.o \
 	src/key_filter.o \
 	src/key_set.o \
 	src/lane.o \
@@ -40,6 +43,7 @@ OBJS = \
 	src/ledger.o \
 	src/link.o \
 	src/nodes.o \
+	src/output_settings.o \
 	src/payload.o \
 	src/pipeline.o \
 	src/preview.o \

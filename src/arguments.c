@@ -16,13 +16,13 @@
 #include "arguments.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "encoding.h"
 #include "expiry.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/syscache.h"
-#include "value.h"
 
 #define MAX_BATCH 50000
 #define MAX_RATE 10000000

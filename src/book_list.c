@@ -18,9 +18,9 @@
 
 #include "book_list.h"
 #include "cluster.h"
+#include "encoding.h"
 #include "miscadmin.h"
 #include "own_keys.h"
-#include "value.h"
 
 /* Entries that HSCAN looks at for one answer; Redis does nothing else meanwhile. */
 #define SCAN_COUNT "2000"

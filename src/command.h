@@ -8,13 +8,8 @@
 #ifndef REDIS_EXPORT_COMMAND_H
 #define REDIS_EXPORT_COMMAND_H
 
-#include "compat.h"
 #include "fmgr.h"
-#include "resp.h"
 
-extern redisReply *rexp_send_command(const char *server, Oid user,
-									 const RexpBuffer *request);
-extern bool rexp_server_is_cluster(const char *server, Oid user);
 extern Datum rexp_command(const char *server, int nwords, const Datum *words,
 						  const Oid *types, const bool *nulls);
 

@@ -22,6 +22,7 @@
 #include "definition.h"
 #include "executor/spi.h"
 #include "funcapi.h"
+#include "launch.h"
 #include "miscadmin.h"
 #include "record.h"
 #include "template.h"

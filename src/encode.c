@@ -14,9 +14,11 @@
 #include "postgres.h"
 
 #include "encode_kind.h"
+#include "encoding.h"
 #include "expiry.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
+#include "output_settings.h"
 #include "utils/memutils.h"
 
 struct RexpEncoder

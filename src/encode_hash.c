@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "encode_kind.h"
+#include "encoding.h"
 
 typedef struct Field
 {

@@ -29,9 +29,9 @@
 #include "access/xlog.h"
 #include "fence.h"
 #include "miscadmin.h"
+#include "output_settings.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
-#include "value.h"
 
 static void
 enter(Oid user, int sec_context)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * job.h
- *	  An export, from the call to its end.
+ *	  The arguments of an export: what is exported, and how.
  *
  *-------------------------------------------------------------------------
  */
@@ -10,8 +10,7 @@
 
 #include "datatype/timestamp.h"
 #include "encode.h"
-#include "pipeline.h"
-#include "progress.h"
+#include "pipeline_options.h"
 #include "session.h"
 
 /* Which rows a run of a named export is to read, and of these, to write. */
@@ -46,17 +45,7 @@ typedef struct RexpJob
 	bool		wait;
 } RexpJob;
 
-extern int	rexp_notice_interval;	/* seconds; the GUC */
-
 extern const RexpSession *rexp_job_session(const RexpJob *job);
 extern RexpBooks *rexp_job_books(const RexpJob *job, const char *name, bool asked);
-extern TupleDesc rexp_job_check(const RexpJob *job);
-extern void rexp_job_run(const RexpJob *job, bool may_commit,
-						 RexpJobStatus *status);
-extern void rexp_job_wait(int64 job, int64 timeout, RexpJobStatus *status);
-extern bool rexp_job_cancel(int64 job);
-extern bool rexp_job_set_rate(int64 job, int rate);
-
-extern PGDLLEXPORT void rexp_worker_main(Datum arg);
 
 #endif							/* REDIS_EXPORT_JOB_H */

@@ -8,10 +8,11 @@
 #ifndef REDIS_EXPORT_LANE_H
 #define REDIS_EXPORT_LANE_H
 
+#include "lease.h"
 #include "ledger.h"
 #include "link.h"
 #include "nodes/pg_list.h"
-#include "pipeline.h"
+#include "pipeline_options.h"
 #include "suspect.h"
 #include "unknown.h"
 #include "window.h"

@@ -32,6 +32,7 @@
 
 #include "answer.h"
 #include "commands/dbcommands.h"
+#include "encoding.h"
 #include "lease.h"
 #include "miscadmin.h"
 #include "own_keys.h"
@@ -41,7 +42,6 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
-#include "value.h"
 
 struct RexpLease
 {

@@ -19,6 +19,7 @@
 #include "encode.h"
 #include "fence.h"
 #include "funcapi.h"
+#include "launch.h"
 #include "miscadmin.h"
 #include "preview.h"
 #include "prune.h"

@@ -10,6 +10,7 @@
 #define REDIS_EXPORT_RECORD_H
 
 #include "job.h"
+#include "pipeline.h"
 
 /* How far a run with a watermark got, in UTF-8; value NULL: there is no mark. */
 typedef struct RexpMark

@@ -20,6 +20,7 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "job.h"
+#include "launch.h"
 #include "nodes/parsenodes.h"
 #include "preview.h"
 #include "progress.h"

@@ -19,6 +19,7 @@
 #include "catalog/pg_user_mapping.h"
 #include "commands/defrem.h"
 #include "compat.h"
+#include "encoding.h"
 #include "fence.h"
 #include "foreign/foreign.h"
 #include "sentinel.h"
@@ -30,7 +31,6 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/varlena.h"
-#include "value.h"
 
 #define WRAPPER_NAME "redis_export"
 

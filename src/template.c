@@ -11,11 +11,11 @@
  */
 #include "postgres.h"
 
+#include "encoding.h"
 #include "lib/stringinfo.h"
 #include "template.h"
 #include "utils/builtins.h"
 #include "utils/varlena.h"
-#include "value.h"
 
 /* The number of the column, from 1, or 0. */
 int

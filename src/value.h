@@ -10,25 +10,7 @@
 
 #include "access/tupdesc.h"
 #include "error.h"
-#include "pgtime.h"
 #include "resp.h"
-
-/* Output settings of the session, put aside while we write values. */
-typedef struct RexpOutputSettings
-{
-	int			date_style;
-	int			date_order;
-	int			interval_style;
-	int			float_digits;
-	int			bytea_format;
-	pg_tz	   *timezone;
-	bool		quote_identifiers;
-} RexpOutputSettings;
-
-extern void rexp_output_settings_get(RexpOutputSettings *saved);
-extern void rexp_output_settings_enter(RexpOutputSettings *saved);
-extern void rexp_output_settings_leave(const RexpOutputSettings *saved);
-extern void rexp_under_output_settings(void (*work) (void *arg), void *arg);
 
 /* How a type's values are written. */
 typedef enum RexpValueKind
@@ -53,19 +35,6 @@ typedef enum RexpValueKind
 extern RexpValueKind rexp_value_kind(Oid base_type);
 extern int	rexp_value_integer(RexpValueKind kind, Datum value, char *dest);
 extern void rexp_value_varlena(Datum value, const char **bytes, size_t *len);
-
-/* From the database's encoding to UTF-8. */
-typedef struct RexpConverter
-{
-	int			encoding;
-	Oid			proc;
-} RexpConverter;
-
-extern char *rexp_literal_utf8(const char *text, size_t len);
-extern void rexp_converter_init(RexpConverter *converter);
-extern bool rexp_to_utf8(const RexpConverter *converter, bool strict,
-						 const char **bytes, size_t *len, const char *what,
-						 RexpError *error);
 
 /* The writer of one column, or of other values of one type. */
 typedef struct RexpValue RexpValue;

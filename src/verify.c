@@ -28,10 +28,12 @@
 #include "compat.h"
 #include "digest.h"
 #include "encode.h"
+#include "encoding.h"
 #include "executor/executor.h"
 #include "fence.h"
 #include "funcapi.h"
 #include "key_set.h"
+#include "launch.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "own_keys.h"
@@ -44,7 +46,6 @@
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/tuplesort.h"
-#include "value.h"
 #include "verify.h"
 
 /* Columns of the sort of the query's rows. */

@@ -14,13 +14,14 @@
 
 #include "access/xact.h"
 #include "compat.h"
-#include "index_fit.h"
 #include "fence.h"
+#include "index_fit.h"
 #include "job.h"
+#include "launch.h"
 #include "ledger.h"
 #include "libpq/pqsignal.h"
-#include "miscadmin.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "payload.h"
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
@@ -34,7 +35,6 @@
 #include "utils/snapmgr.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
-#include "value.h"
 #include "watermark.h"
 
 /* How long a job that was sent away waits for answers on their way (ms). */
