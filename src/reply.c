@@ -12,21 +12,15 @@
 #include "answer.h"
 #include "miscadmin.h"
 #include "reply.h"
+#include "text.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
-
-/* Bytes of Redis as text in the database's encoding, palloc'd; NULL if they are none. */
-char *
-rexp_reply_text(const char *bytes, size_t len)
-{
-	return rexp_text_exact(bytes, len);
-}
 
 /* Bytes of Redis as text if they are one, as \x hex if not; palloc'd. */
 char *
 rexp_reply_shown(const char *bytes, size_t len)
 {
-	char	   *text = rexp_reply_text(bytes, len);
+	char	   *text = rexp_text_exact(bytes, len);
 
 	if (text == NULL)
 	{

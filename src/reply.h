@@ -11,7 +11,6 @@
 #include "compat.h"
 #include "lib/stringinfo.h"
 
-extern char *rexp_reply_text(const char *bytes, size_t len);
 extern char *rexp_reply_shown(const char *bytes, size_t len);
 extern void rexp_reply_string(StringInfo out, const char *bytes, size_t len);
 extern void rexp_reply_append(StringInfo out, const redisReply *reply);

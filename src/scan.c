@@ -36,6 +36,7 @@
 #include "reply.h"
 #include "scan.h"
 #include "server_options.h"
+#include "text.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
@@ -306,10 +307,10 @@ key_text(const RexpScan *scan, const bytea *key)
 	int			len = (int) VARSIZE_ANY_EXHDR(key);
 	char	   *string;
 
-	/* as rexp_reply_text() has it, with one copy */
+	/* as rexp_text_exact() has it, with one copy */
 	if (GetDatabaseEncoding() == PG_UTF8 && pg_verify_mbstr(PG_UTF8, bytes, len, true))
 		return cstring_to_text_with_len(bytes, len);
-	string = rexp_reply_text(bytes, len);
+	string = rexp_text_exact(bytes, len);
 	if (string != NULL)
 		return cstring_to_text(string);
 	refuse_invalid(scan, key, "key \"%s\" is no text in the encoding of this database", NULL);
@@ -400,7 +401,7 @@ json_value(const RexpScan *scan, const bytea *key, const redisReply *reply, Datu
 
 	if (reply->type != REDIS_REPLY_STRING)
 		return false;
-	text = rexp_reply_text(reply->str, reply->len);
+	text = rexp_text_exact(reply->str, reply->len);
 	if (text == NULL || has_foreign_escape(text))
 	{
 		refuse_invalid(scan, key, "the document of key \"%s\" cannot be read as jsonb",

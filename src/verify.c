@@ -37,10 +37,10 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "own_keys.h"
-#include "reply.h"
 #include "scan.h"
 #include "server_options.h"
 #include "source.h"
+#include "text.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -142,7 +142,7 @@ note(Verify *verify, Finding finding, const char *key, size_t len)
 	if (list_length(verify->keys[finding]) >= verify->examples)
 		return;
 	old = MemoryContextSwitchTo(verify->context);
-	text = rexp_reply_text(key, len);
+	text = rexp_text_exact(key, len);
 	if (text == NULL)
 	{
 		rexp_printable(shown, sizeof(shown), key, len);

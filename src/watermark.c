@@ -37,9 +37,9 @@
 #include "nodes/parsenodes.h"
 #include "output_settings.h"
 #include "parser/parser.h"
-#include "reply.h"
 #include "source.h"
 #include "template.h"
+#include "text.h"
 #include "utils/builtins.h"
 #include "utils/date.h"
 #include "utils/datum.h"
@@ -279,7 +279,7 @@ is_of_column(const RexpWatermark *w)
 static Datum
 parse_value(const Column *column, const char *field)
 {
-	char	   *text = rexp_reply_text(field, strlen(field));
+	char	   *text = rexp_text_exact(field, strlen(field));
 	RexpOutputSettings saved;
 	Datum		value;
 
