@@ -7,75 +7,75 @@
 
 MODULE_big = redis_export
 OBJS = \
-	src/address.o \
-	src/answer.o \
-	src/arguments.o \
-	src/ask.o \
-	src/block.o \
-	src/book_list.o \
-	src/books.o \
-	src/cluster.o \
-	src/command.o \
-	src/connection.o \
-	src/definition.o \
-	src/digest.o \
-	src/document.o \
-	src/document_column.o \
-	src/encode.o \
-	src/encode_command.o \
-	src/encode_hash.o \
-	src/encode_json.o \
-	src/encoding.o \
-	src/error.o \
-	src/expiry.o \
-	src/fence.o \
-	src/fill.o \
-	src/index_fit.o \
-	src/job.o \
-	src/json_check.o \
-	src/json_path.o \
-	src/judge.o \
-	src/launch.o \
-	src/key_filter.o \
-	src/key_set.o \
-	src/lane.o \
-	src/lease.o \
-	src/ledger.o \
-	src/link.o \
-	src/nodes.o \
-	src/output_settings.o \
-	src/payload.o \
-	src/pipeline.o \
-	src/preview.o \
-	src/progress.o \
-	src/prune.o \
-	src/quick_hash.o \
-	src/record.o \
 	src/redis_export.o \
-	src/reply.o \
-	src/resp.o \
-	src/routing.o \
-	src/scan.o \
-	src/search_index.o \
-	src/sentinel.o \
-	src/server_options.o \
-	src/server_watch.o \
-	src/session.o \
-	src/source.o \
-	src/suspect.o \
-	src/template.o \
-	src/text.o \
-	src/tls.o \
-	src/unknown.o \
-	src/value.o \
-	src/vector.o \
-	src/verb.o \
-	src/verify.o \
-	src/waiter.o \
-	src/watermark.o \
-	src/window.o \
-	src/worker.o \
-	src/writers.o
+	src/sql/arguments.o \
+	src/sql/command.o \
+	src/sql/definition.o \
+	src/sql/preview.o \
+	src/sql/scan.o \
+	src/sql/verify.o \
+	src/job/launch.o \
+	src/job/payload.o \
+	src/job/worker.o \
+	src/export/book_list.o \
+	src/export/job.o \
+	src/export/prune.o \
+	src/export/record.o \
+	src/export/watermark.o \
+	src/export/writers.o \
+	src/session/connection.o \
+	src/session/fence.o \
+	src/session/server_options.o \
+	src/session/session.o \
+	src/session/source.o \
+	src/encode/document.o \
+	src/encode/document_column.o \
+	src/encode/encode.o \
+	src/encode/encode_command.o \
+	src/encode/encode_hash.o \
+	src/encode/encode_json.o \
+	src/encode/fill.o \
+	src/encode/index_fit.o \
+	src/encode/json_check.o \
+	src/encode/json_path.o \
+	src/encode/template.o \
+	src/encode/ttl.o \
+	src/encode/value.o \
+	src/encode/vector.o \
+	src/flow/ask.o \
+	src/flow/block.o \
+	src/flow/books.o \
+	src/flow/judge.o \
+	src/flow/lane.o \
+	src/flow/lease.o \
+	src/flow/pipeline.o \
+	src/flow/routing.o \
+	src/flow/server_watch.o \
+	src/flow/suspect.o \
+	src/flow/unknown.o \
+	src/flow/window.o \
+	src/redis/address.o \
+	src/redis/cluster.o \
+	src/redis/connect.o \
+	src/redis/error_reply.o \
+	src/redis/link.o \
+	src/redis/nodes.o \
+	src/redis/reply_json.o \
+	src/redis/resp.o \
+	src/redis/search_index.o \
+	src/redis/tls.o \
+	src/redis/verb.o \
+	src/redis/waiter.o \
+	src/status/ledger.o \
+	src/status/progress.o \
+	src/base/digest.o \
+	src/base/encoding.o \
+	src/base/error.o \
+	src/base/key_filter.o \
+	src/base/key_set.o \
+	src/base/output_settings.o \
+	src/base/quick_hash.o \
+	src/base/text.o
 PGFILEDESC = "redis_export - exports the rows of a query to Redis"
 
 EXTENSION = redis_export
@@ -111,7 +111,7 @@ HIREDIS_CFLAGS := $(if $(hiredis_archive),-I$(HIREDIS_DIR)) $(shell $(PKG_CONFIG
 HIREDIS_LIBS := $(hiredis_archive) $(shell $(PKG_CONFIG) --libs $(hiredis_packages) 2>/dev/null || echo -lhiredis)
 endif
 
-PG_CPPFLAGS = $(HIREDIS_CFLAGS) $(if $(HIREDIS_TLS),-DREXP_HIREDIS_TLS) -DREXP_VERSION='"$(EXTVERSION)"'
+PG_CPPFLAGS = -I$(srcdir)/src $(HIREDIS_CFLAGS) $(if $(HIREDIS_TLS),-DREXP_HIREDIS_TLS) -DREXP_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter
 SHLIB_LINK = $(HIREDIS_LIBS)
 # its folder goes before PostgreSQL's, where another hiredis may be
@@ -125,7 +125,7 @@ include $(PGXS)
 ifeq ($(shell echo 'int main(void){return 0;}' | $(CC) -Werror -Wmissing-variable-declarations -x c -fsyntax-only - 2>/dev/null && echo yes),)
 override CFLAGS := $(filter-out -Wmissing-variable-declarations,$(CFLAGS))
 endif
-$(OBJS): $(wildcard src/*.h) $(hiredis_archive)
+$(OBJS): $(wildcard src/*/*.h) $(hiredis_archive)
 src/redis_export.o: redis_export.control
 
 # The documentation gets a folder of its own, since a README.md is not the only one, and PAGES one in it, as the links have it.

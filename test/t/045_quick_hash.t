@@ -1,4 +1,4 @@
-# The hash by which the books tell values apart (src/quick_hash.c), in a program of its own: as it is compiled with a type of 128 bits, and without.
+# The hash by which the books tell values apart (src/base/quick_hash.c), in a program of its own: as it is compiled with a type of 128 bits, and without.
 use strict;
 use warnings;
 use FindBin;
@@ -25,7 +25,7 @@ append_to_file("$dir/main.c", <<'C');
 #include <stdio.h>
 #include <stdlib.h>
 #include "postgres.h"
-#include "quick_hash.h"
+#include "base/quick_hash.h"
 
 #define SIZE 4811
 #define MOST 200000
@@ -112,7 +112,7 @@ C
 my %said;
 for my $with ('', '-DWITH_INT128')
 {
-	is(system("cc -O2 -Wall -Werror $with -I'$dir' -I'$source' -o '$dir/hash' '$dir/main.c' '$source/quick_hash.c'"), 0, $with || 'without a type of 128 bits');
+	is(system("cc -O2 -Wall -Werror $with -I'$dir' -I'$source' -o '$dir/hash' '$dir/main.c' '$source/base/quick_hash.c'"), 0, $with || 'without a type of 128 bits');
 	$said{$with} = qx{'$dir/hash'};
 	like($said{$with}, qr/^of 64 bits (?:31\.9|32\.[01]) change$/m, 'a bit that changes changes half of the hash');
 	like($said{$with}, qr/^$_, 0 the same/m, $_) for 'one bit: 38489', 'two bits: 130816', 'lengths: 4812', 'zeros: 4812', 'seeds: 100000', 'documents: 100000';
