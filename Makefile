@@ -34,7 +34,9 @@ OBJS = \
 	src/encode/encode_command.o \
 	src/encode/encode_hash.o \
 	src/encode/encode_json.o \
+	src/encode/encode_parts.o \
 	src/encode/fill.o \
+	src/encode/form.o \
 	src/encode/index_fit.o \
 	src/encode/json_check.o \
 	src/encode/json_path.o \

@@ -9,8 +9,9 @@
 #ifndef REDIS_EXPORT_ENCODE_INTERNAL_H
 #define REDIS_EXPORT_ENCODE_INTERNAL_H
 
-#include "encode/encode.h"
+#include "encode/document_column.h"
 #include "encode/fill.h"
+#include "encode/form.h"
 #include "redis/verb.h"
 
 /*

@@ -31,39 +31,6 @@ typedef struct JsonEncoder
 	RexpBuffer	path;
 } JsonEncoder;
 
-/*
- * The document by default, as the query says: of two columns the second, if it can be
- * one, or else the whole row.
- *
- * What the columns are used for has no say in it: the same query makes the same
- * documents with an expiry, a mark or another key.
- */
-static int
-default_column(TupleDesc desc)
-{
-	Oid			type;
-
-	if (desc->natts != 2)
-		return 0;
-	type = TupleDescAttr(desc, 1)->atttypid;
-	return rexp_document_is_text(type) || rexp_document_is_json(type) ? 2 : 0;
-}
-
-/*
- * rexp_encoding_value
- *	  What "value" is, by its name or by default: the name of a column, or "*".
- */
-const char *
-rexp_encoding_value(const RexpEncoding *encoding, TupleDesc desc)
-{
-	int			attno;
-
-	if (encoding->value != NULL)
-		return encoding->value;
-	attno = encoding->exclude == NIL ? default_column(desc) : 0;
-	return attno == 0 ? "*" : NameStr(TupleDescAttr(desc, attno - 1)->attname);
-}
-
 /* The document that the arguments ask for. */
 static RexpDocument *
 choose_document(const RexpEncoding *encoding, TupleDesc desc, const bool *left_out)

@@ -8,7 +8,7 @@
 #ifndef REDIS_EXPORT_INDEX_FIT_H
 #define REDIS_EXPORT_INDEX_FIT_H
 
-#include "encode/encode.h"
+#include "encode/form.h"
 #include "redis/search_index.h"
 
 extern bool rexp_index_fits(const char *index, const RexpIndexSchema *schema,

@@ -9,7 +9,7 @@
 #define REDIS_EXPORT_JOB_H
 
 #include "datatype/timestamp.h"
-#include "encode/encode.h"
+#include "encode/form.h"
 #include "flow/pipeline_options.h"
 #include "session/session.h"
 

@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "flow/pipeline.h"
 #include "flow/pipeline_internal.h"
 #include "redis/connect.h"
 #include "redis/search_index.h"

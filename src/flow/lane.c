@@ -365,7 +365,7 @@ connection_lost(RexpLane *lane, const RexpError *why, bool cut)
 	lane->traffic->lost |= lane->traffic->redirect != NULL;
 	lane->block_error.sqlstate = 0;
 	if (row != NULL && cut)
-		rexp_lane_suspect(lane, batch, row, only, why);
+		rexp_suspicion_cut(&lane->suspicion, &lane->window, batch, row, only, why);
 	if (lane->flow != REXP_FLOW_STOP && rexp_window_is_in_doubt(&lane->window))
 	{
 		give_up_doubtful(lane, why);
@@ -600,7 +600,7 @@ take_reply(RexpLane *lane, const RexpReply *reply)
 
 	lane->window.outstanding--;
 	if (flight.kind == REXP_FLIGHT_WRITES)
-		rexp_lane_write_answered(lane);
+		rexp_suspicion_write_answered(&lane->suspicion);
 	if (row == NULL)
 		flight.batch->wait = answer == REXP_ANSWER_DONE ? REXP_WAIT_NONE : REXP_WAIT_REFUSED;
 	if (answer == REXP_ANSWER_UNKNOWN)
@@ -766,7 +766,7 @@ send_piece(RexpLane *lane, RexpError *error)
 		return 0;
 	if (is_first_write(lane))
 	{
-		if (!rexp_lane_choose_first(lane, error))
+		if (!rexp_suspicion_choose_first(&lane->suspicion, &lane->window, lane->link, error))
 			return -1;
 		(void) rexp_window_advance_sender(window);
 	}
@@ -931,12 +931,27 @@ is_refused_node(const RexpLink *link)
 		rexp_link_address(link)->source == REXP_ADDRESS_BY_MAP;
 }
 
+/*
+ * rexp_lane_note_server
+ *	  Look whether the lane's server is the same, with the same data, as before.  Returns
+ *	  true if it was restarted or is another one.
+ */
+bool
+rexp_lane_note_server(RexpLane *lane)
+{
+	RexpTraffic *traffic = lane->traffic;
+
+	return rexp_server_watch_note(&lane->watch, lane->link, &traffic->ledger.counters,
+								  &traffic->histories, lane->last_byte,
+								  traffic->options.wait_replicas > 0);
+}
+
 static void
 step_connect(RexpLane *lane)
 {
 	RexpError	error;
-	bool		first = !lane->known;
-	char		run_id[sizeof(lane->run_id)];
+	bool		first = !lane->watch.known;
+	bool		restarted;
 	RexpBatch  *batch;
 	RexpRow    *row;
 
@@ -958,13 +973,12 @@ step_connect(RexpLane *lane)
 				lane->reconnects++;
 				rexp_window_rewind(&lane->window, false);
 			}
-			strlcpy(run_id, lane->run_id, sizeof(run_id));
-			rexp_lane_note_server(lane);
-			rexp_lane_connected(lane, run_id[0] != '\0' && lane->run_id[0] != '\0' &&
-								strcmp(run_id, lane->run_id) != 0);
+			restarted = rexp_lane_note_server(lane);
+			rexp_suspicion_connected(&lane->suspicion, &lane->window, restarted);
 			lane->last_byte = GetCurrentTimestamp();
 			lane->flow = REXP_FLOW_OPEN;
-			while ((row = rexp_lane_to_blame(lane, &batch, &error)) != NULL)
+			while ((row = rexp_suspicion_next_to_blame(&lane->suspicion, &lane->window, &batch,
+														&error)) != NULL)
 				settle_breaking(lane, batch, row, &error);
 			if (!rexp_lane_has_rows(lane))
 				rexp_lane_settled(lane);
@@ -1012,7 +1026,7 @@ step_backoff(RexpLane *lane)
 		{
 			RexpError	error = lane->why;
 
-			rexp_lane_tell_crashes(lane, &error);
+			rexp_suspicion_tell_crashes(&lane->suspicion, &lane->window, &error);
 			rexp_error_prefix(&error, "gave up after no row was acknowledged for %.1f seconds: ",
 							  (double) (now - lane->waiting_since) / 1e6);
 			stop(lane, &error);

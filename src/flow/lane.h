@@ -10,6 +10,7 @@
 
 #include "flow/lease.h"
 #include "flow/pipeline_options.h"
+#include "flow/server_watch.h"
 #include "flow/suspect.h"
 #include "flow/unknown.h"
 #include "flow/window.h"
@@ -102,10 +103,7 @@ struct RexpLane
 	TimestampTz waiting_since;	/* for an acknowledgement */
 	TimestampTz last_byte;		/* that went either way */
 
-	bool		known;			/* was connected once */
-	char		run_id[48];
-	char		history[48];	/* of the server's data, while it is a master */
-	int64		evicted_base;
+	RexpServerWatch watch;		/* is it the same server, with the same data? */
 
 	int64		rows_written;
 	int64		bytes_sent;
@@ -125,24 +123,12 @@ extern void rexp_lane_lost(RexpLane *lane, const RexpError *why);
 extern void rexp_lane_halt(RexpLane *lane);
 extern void rexp_lane_hurry(RexpLane *lane);
 extern void rexp_lane_settled(RexpLane *lane);
+extern bool rexp_lane_note_server(RexpLane *lane);
 
 /* judge.c */
 extern RexpAnswer rexp_lane_judge_error(const RexpLane *lane, const char *text,
 										size_t len, RexpError *error);
 extern RexpAnswer rexp_lane_judge(RexpLane *lane, const RexpFlight *flight,
 								  const RexpReply *reply, RexpError *error);
-
-/* suspect.c */
-extern void rexp_lane_suspect(RexpLane *lane, RexpBatch *batch, RexpRow *row,
-							  bool only, const RexpError *why);
-extern void rexp_lane_connected(RexpLane *lane, bool restarted);
-extern RexpRow *rexp_lane_to_blame(RexpLane *lane, RexpBatch **batch,
-								   RexpError *error);
-extern void rexp_lane_tell_crashes(RexpLane *lane, RexpError *error);
-extern void rexp_lane_write_answered(RexpLane *lane);
-extern bool rexp_lane_choose_first(RexpLane *lane, RexpError *error);
-
-/* server_watch.c */
-extern void rexp_lane_note_server(RexpLane *lane);
 
 #endif							/* REDIS_EXPORT_LANE_H */

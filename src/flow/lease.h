@@ -27,6 +27,13 @@ typedef enum RexpLeaseState
 	REXP_LEASE_UNKNOWN			/* Redis has not answered */
 } RexpLeaseState;
 
+/*
+ * Is this run still the one that is recorded?  Called when the lease was renewed, with a
+ * way to ask the same node.
+ */
+typedef RexpLeaseState (*RexpLeaseCheck) (void *arg, RexpAsk ask, void *ask_arg,
+										  RexpError *error);
+
 typedef struct RexpLease RexpLease;
 
 extern RexpLease *rexp_lease_create(const char *name, Oid user, int64 job);

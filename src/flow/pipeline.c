@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "flow/pipeline.h"
 #include "flow/pipeline_internal.h"
 #include "miscadmin.h"
 #include "redis/connect.h"
@@ -697,7 +698,7 @@ meet_new_masters(RexpPipeline *p)
 
 		if (lane != NULL && !rexp_link_is_open(lane->link) &&
 			rexp_connect(lane->link, &ignored) == REXP_ANSWER_DONE)
-			rexp_lane_note_server(lane);
+			(void) rexp_lane_note_server(lane);
 	}
 }
 
@@ -719,7 +720,7 @@ look_at_servers(RexpPipeline *p)
 		if (lane->link == NULL || !rexp_link_is_open(lane->link))
 			continue;
 		if (rexp_link_refresh_info(lane->link, &ignored))
-			rexp_lane_note_server(lane);
+			(void) rexp_lane_note_server(lane);
 		else
 			lane->flow = REXP_FLOW_CONNECT; /* should it be needed again */
 	}

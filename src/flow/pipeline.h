@@ -15,15 +15,6 @@
 #include "redis/search_index.h"
 #include "status/progress.h"
 
-typedef struct RexpPipeline RexpPipeline;
-
-/*
- * Is this run still the one that is recorded?  Called when the lease was renewed, with a
- * way to ask the same node.
- */
-typedef RexpLeaseState (*RexpLeaseCheck) (void *arg, RexpAsk ask, void *ask_arg,
-										  RexpError *error);
-
 extern RexpPipeline *rexp_pipeline_create(const RexpPipelineOptions *options,
 										  const RexpLinkOptions *link_options,
 										  RexpProgress *progress);

@@ -10,7 +10,6 @@
 #define REDIS_EXPORT_PIPELINE_INTERNAL_H
 
 #include "flow/lane.h"
-#include "flow/pipeline.h"
 #include "redis/cluster.h"
 #include "redis/search_index.h"
 #include "redis/waiter.h"

@@ -26,4 +26,6 @@ typedef struct RexpPipelineOptions
 								 * makes them */
 } RexpPipelineOptions;
 
+typedef struct RexpPipeline RexpPipeline;
+
 #endif							/* REDIS_EXPORT_PIPELINE_OPTIONS_H */

@@ -11,7 +11,7 @@
  */
 #include "postgres.h"
 
-#include "flow/lane.h"
+#include "flow/server_watch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -21,20 +21,18 @@
  * the one before its present one; one that forgets it for its age has none before.
  */
 static bool
-has_other_data(const RexpLane *lane, const RexpServerInfo *info)
+has_other_data(const RexpServerWatch *watch, const RexpServerInfo *info)
 {
-	return lane->history[0] != '\0' && info->history[0] != '\0' &&
-		strcmp(info->history, lane->history) != 0 &&
-		strcmp(info->history_before, lane->history) != 0 &&
+	return watch->history[0] != '\0' && info->history[0] != '\0' &&
+		strcmp(info->history, watch->history) != 0 &&
+		strcmp(info->history_before, watch->history) != 0 &&
 		strspn(info->history_before, "0") != strlen(info->history_before);
 }
 
 /* What Redis has acknowledged may be gone. */
 static void
-note_loss(RexpLane *lane, bool takeover)
+note_loss(RexpCounters *counters, bool takeover)
 {
-	RexpCounters *counters = &lane->traffic->ledger.counters;
-
 	if (counters->redis_restarts++ == 0)
 		counters->written_at_restart = counters->rows_written;
 	if (takeover)
@@ -43,11 +41,11 @@ note_loss(RexpLane *lane, bool takeover)
 
 /* Have we written to the master whose data this one has taken over? */
 static bool
-is_known_history(const RexpTraffic *traffic, const char *history)
+is_known_history(const List *histories, const char *history)
 {
 	ListCell   *cell;
 
-	foreach(cell, traffic->histories)
+	foreach(cell, histories)
 	{
 		if (strcmp(lfirst(cell), history) == 0)
 			return true;
@@ -57,14 +55,14 @@ is_known_history(const RexpTraffic *traffic, const char *history)
 
 /* Remember whose data it is that we write to. */
 static void
-keep_history(RexpTraffic *traffic, const char *history)
+keep_history(List **histories, const char *history)
 {
 	MemoryContext old;
 
-	if (history[0] == '\0' || is_known_history(traffic, history))
+	if (history[0] == '\0' || is_known_history(*histories, history))
 		return;
 	old = MemoryContextSwitchTo(TopMemoryContext);
-	traffic->histories = lappend(traffic->histories, pstrdup(history));
+	*histories = lappend(*histories, pstrdup(history));
 	MemoryContextSwitchTo(old);
 }
 
@@ -73,18 +71,19 @@ keep_history(RexpTraffic *traffic, const char *history)
  * Replication does not wait: it may lack what that one has acknowledged.
  */
 static bool
-took_over(const RexpLane *lane, const RexpServerInfo *info)
+took_over(const RexpServerWatch *watch, const RexpServerInfo *info, const List *histories,
+		  TimestampTz last_byte)
 {
 	bool		older = info->uptime >= 0 && info->uptime >
-		(GetCurrentTimestamp() - lane->last_byte) / 1000000 + 1;
+		(GetCurrentTimestamp() - last_byte) / 1000000 + 1;
 
-	if (info->is_replica || info->run_id[0] == '\0' || strcmp(info->run_id, lane->run_id) == 0)
+	if (info->is_replica || info->run_id[0] == '\0' || strcmp(info->run_id, watch->run_id) == 0)
 		return false;
 	/* one that was started since is the one before, started anew */
-	if (lane->known && lane->run_id[0] != '\0')
+	if (watch->known && watch->run_id[0] != '\0')
 		return older;
 	return info->history_before[0] != '\0' &&
-		is_known_history(lane->traffic, info->history_before);
+		is_known_history(histories, info->history_before);
 }
 
 static void
@@ -98,11 +97,10 @@ warn_of_loss(const char *what, int64 rows, const char *detail)
 
 /* What Redis does not tell is told once: in the log here, and at the end to who waits. */
 static void
-note_refusals(RexpLane *lane)
+note_refusals(const RexpLink *link, RexpCounters *counters)
 {
-	RexpCounters *counters = &lane->traffic->ledger.counters;
-	const char *info = rexp_link_server_info(lane->link)->refused;
-	const char *client = rexp_link_client_refused(lane->link);
+	const char *info = rexp_link_server_info(link)->refused;
+	const char *client = rexp_link_client_refused(link);
 
 	if (info[0] != '\0' && !counters->info_refused)
 		ereport(LOG,
@@ -117,51 +115,60 @@ note_refusals(RexpLane *lane)
 }
 
 /*
- * rexp_lane_note_server
- *	  Look whether it is the same server, with the same data, as before.
+ * rexp_server_watch_note
+ *	  Look whether it is the same server, with the same data, as before, and count what
+ *	  it has lost since.
+ *
+ * last_byte is when something last went either way over a connection to it.  histories
+ * are those of the servers that the job has written to; the list is in TopMemoryContext.
+ * With held_by_replicas, rows count only when replicas have them, and a replica that
+ * takes over has lost none.  Returns true if Redis was restarted, or is another one.
  */
-void
-rexp_lane_note_server(RexpLane *lane)
+bool
+rexp_server_watch_note(RexpServerWatch *watch, const RexpLink *link,
+					   RexpCounters *counters, List **histories, TimestampTz last_byte,
+					   bool held_by_replicas)
 {
-	const RexpServerInfo *info = rexp_link_server_info(lane->link);
-	RexpTraffic *traffic = lane->traffic;
-	int64		rows = traffic->ledger.counters.rows_written;
-	bool		first = !lane->known;
+	const RexpServerInfo *info = rexp_link_server_info(link);
+	int64		rows = counters->rows_written;
+	bool		first = !watch->known;
+	bool		another = info->run_id[0] != '\0' && watch->run_id[0] != '\0' &&
+		strcmp(info->run_id, watch->run_id) != 0;
 
-	note_refusals(lane);
-	if (took_over(lane, info))
+	note_refusals(link, counters);
+	if (took_over(watch, info, *histories, last_byte))
 	{
-		note_loss(lane, true);
-		if (traffic->options.wait_replicas == 0)
+		note_loss(counters, true);
+		if (!held_by_replicas)
 			warn_of_loss("Another Redis took over as the master", rows,
 						 "What the one before had not passed on to it is lost.");
-		lane->evicted_base = info->evicted_keys;
-		lane->history[0] = '\0';
+		watch->evicted_base = info->evicted_keys;
+		watch->history[0] = '\0';
 	}
-	else if (!first && info->run_id[0] != '\0' && lane->run_id[0] != '\0' &&
-			 strcmp(info->run_id, lane->run_id) != 0)
+	else if (!first && another)
 	{
-		note_loss(lane, false);
+		note_loss(counters, false);
 		warn_of_loss("Redis was restarted", rows,
 					 "What it had not saved before is lost.");
-		lane->evicted_base = 0;
-		lane->history[0] = '\0';
+		watch->evicted_base = 0;
+		watch->history[0] = '\0';
 	}
-	else if (!first && !info->is_replica && has_other_data(lane, info))
+	else if (!first && !info->is_replica && has_other_data(watch, info))
 	{
-		note_loss(lane, false);
+		note_loss(counters, false);
 		warn_of_loss("Redis took over the data of another master", rows,
 					 "What it held before, and the other did not, is lost.");
 	}
 	if (!info->is_replica)
 	{
-		strlcpy(lane->history, info->history, sizeof(lane->history));
-		keep_history(traffic, info->history);
+		strlcpy(watch->history, info->history, sizeof(watch->history));
+		keep_history(histories, info->history);
 	}
 	if (first)
-		lane->evicted_base = info->evicted_keys;
-	strlcpy(lane->run_id, info->run_id, sizeof(lane->run_id));
-	traffic->ledger.counters.evicted_keys += Max(info->evicted_keys - lane->evicted_base, 0);
-	lane->evicted_base = info->evicted_keys;
-	lane->known = true;
+		watch->evicted_base = info->evicted_keys;
+	strlcpy(watch->run_id, info->run_id, sizeof(watch->run_id));
+	counters->evicted_keys += Max(info->evicted_keys - watch->evicted_base, 0);
+	watch->evicted_base = info->evicted_keys;
+	watch->known = true;
+	return another;
 }

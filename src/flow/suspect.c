@@ -19,7 +19,7 @@
  */
 #include "postgres.h"
 
-#include "flow/lane.h"
+#include "flow/suspect.h"
 
 /* Connections that a row has broken that it had to itself. */
 #define LOSSES_TO_BLAME 2
@@ -31,22 +31,21 @@
 #define ECHO_MOST ((size_t) 256 * 1024)
 
 /*
- * rexp_lane_suspect
+ * rexp_suspicion_cut
  *	  The connection was cut, and this row was first in line.  "only": nothing else
  *	  was on its way.  To be called before a rewind.
  */
 void
-rexp_lane_suspect(RexpLane *lane, RexpBatch *batch, RexpRow *row, bool only,
-				  const RexpError *why)
+rexp_suspicion_cut(RexpSuspicion *suspicion, RexpWindow *window, RexpBatch *batch,
+				   RexpRow *row, bool only, const RexpError *why)
 {
-	RexpSuspicion *suspicion = &lane->suspicion;
 	bool		writing = row->state == REXP_ROW_WAITING || row->state == REXP_ROW_SENT;
 	bool		first = suspicion->writes == 1 && writing;
 
 	suspicion->active = true;
 	row->cuts = Min(row->cuts + 1, 250);
 	if (!only || !(first || row->key_len == 0 ||
-				   !rexp_window_is_first_of_key(&lane->window, batch, row)))
+				   !rexp_window_is_first_of_key(window, batch, row)))
 		return;
 	if (row->losses > 0 && row->passes == suspicion->passes)
 		return;
@@ -57,13 +56,12 @@ rexp_lane_suspect(RexpLane *lane, RexpBatch *batch, RexpRow *row, bool only,
 }
 
 /*
- * rexp_lane_connected
+ * rexp_suspicion_connected
  *	  There is a new connection, to a server that was restarted or not since the last.
  */
 void
-rexp_lane_connected(RexpLane *lane, bool restarted)
+rexp_suspicion_connected(RexpSuspicion *suspicion, RexpWindow *window, bool restarted)
 {
-	RexpSuspicion *suspicion = &lane->suspicion;
 	RexpBatch  *batch;
 	RexpRow    *row;
 	int			at_batch = 0;
@@ -73,7 +71,7 @@ rexp_lane_connected(RexpLane *lane, bool restarted)
 	suspicion->passed = suspicion->chosen = false;
 	if (!suspicion->active)
 		return;
-	while ((row = rexp_window_next_open(&lane->window, &at_batch, &at_row, &batch)) != NULL)
+	while ((row = rexp_window_next_open(window, &at_batch, &at_row, &batch)) != NULL)
 	{
 		if (row->accused && restarted)
 		{
@@ -85,24 +83,25 @@ rexp_lane_connected(RexpLane *lane, bool restarted)
 }
 
 /*
- * rexp_lane_to_blame
+ * rexp_suspicion_next_to_blame
  *	  The next row that has failed since it breaks the connection, and with what
  *	  error; NULL if there is none.
  */
 RexpRow *
-rexp_lane_to_blame(RexpLane *lane, RexpBatch **batch, RexpError *error)
+rexp_suspicion_next_to_blame(const RexpSuspicion *suspicion, RexpWindow *window,
+							 RexpBatch **batch, RexpError *error)
 {
 	RexpRow    *row;
 	int			at_batch = 0;
 	int			at_row = 0;
 
-	if (!lane->suspicion.active)
+	if (!suspicion->active)
 		return NULL;
-	while ((row = rexp_window_next_open(&lane->window, &at_batch, &at_row, batch)) != NULL)
+	while ((row = rexp_window_next_open(window, &at_batch, &at_row, batch)) != NULL)
 	{
 		if (row->losses < LOSSES_TO_BLAME)
 			continue;
-		*error = lane->suspicion.why;
+		*error = suspicion->why;
 		rexp_error_prefix(error, "the connection broke %d times at this row: ", row->cuts);
 		rexp_error_hint(error, "Is its value larger than Redis' proto-max-bulk-len, or than maxmemory-clients or client-query-buffer-limit let a connection hold?");
 		return row;
@@ -111,12 +110,13 @@ rexp_lane_to_blame(RexpLane *lane, RexpBatch **batch, RexpError *error)
 }
 
 /*
- * rexp_lane_tell_crashes
+ * rexp_suspicion_tell_crashes
  *	  The job gives up.  If Redis was restarted whenever a certain row was sent to it,
  *	  the error says so.
  */
 void
-rexp_lane_tell_crashes(RexpLane *lane, RexpError *error)
+rexp_suspicion_tell_crashes(const RexpSuspicion *suspicion, RexpWindow *window,
+							RexpError *error)
 {
 	RexpBatch  *batch;
 	RexpRow    *row;
@@ -124,9 +124,9 @@ rexp_lane_tell_crashes(RexpLane *lane, RexpError *error)
 	int			at_row = 0;
 	char		key[64];
 
-	if (!lane->suspicion.active)
+	if (!suspicion->active)
 		return;
-	while ((row = rexp_window_next_open(&lane->window, &at_batch, &at_row, &batch)) != NULL)
+	while ((row = rexp_window_next_open(window, &at_batch, &at_row, &batch)) != NULL)
 	{
 		if (row->crashes < 2)
 			continue;
@@ -139,16 +139,16 @@ rexp_lane_tell_crashes(RexpLane *lane, RexpError *error)
 
 /* A write was answered: the first on its connection shows that others pass. */
 void
-rexp_lane_write_answered(RexpLane *lane)
+rexp_suspicion_write_answered(RexpSuspicion *suspicion)
 {
-	if (!lane->suspicion.passed)
-		lane->suspicion.passes++;
-	lane->suspicion.passed = true;
+	if (!suspicion->passed)
+		suspicion->passes++;
+	suspicion->passed = true;
 }
 
 /* Have a command of ours, of so many bytes, go through.  False if the connection broke. */
 static bool
-echo_goes_through(RexpLane *lane, size_t size, RexpError *error)
+echo_goes_through(RexpLink *link, size_t size, RexpError *error)
 {
 	RexpBuffer	request;
 	char	   *filler = palloc(size);
@@ -160,7 +160,7 @@ echo_goes_through(RexpLane *lane, size_t size, RexpError *error)
 	rexp_resp_word(&request, "ECHO");
 	rexp_resp_bulk(&request, filler, size);
 	pfree(filler);
-	reply = rexp_link_ask(lane->link, &request, lane->timeout, error);
+	reply = rexp_link_ask(link, &request, rexp_link_timeout(link), error);
 	rexp_buffer_free(&request);
 
 	/* who may not have it answered has had it read */
@@ -170,15 +170,14 @@ echo_goes_through(RexpLane *lane, size_t size, RexpError *error)
 }
 
 /*
- * rexp_lane_choose_first
+ * rexp_suspicion_choose_first
  *	  Nothing was written on this connection yet: which row has it to itself?  False
  *	  if the connection broke meanwhile.
  */
 bool
-rexp_lane_choose_first(RexpLane *lane, RexpError *error)
+rexp_suspicion_choose_first(RexpSuspicion *suspicion, RexpWindow *window, RexpLink *link,
+							RexpError *error)
 {
-	RexpSuspicion *suspicion = &lane->suspicion;
-	RexpWindow *window = &lane->window;
 	RexpPlace	place = {0, -1};
 	RexpPlace	suspect_at = {0, 0};
 	RexpPlace	witness_at = {0, 0};
@@ -223,7 +222,7 @@ rexp_lane_choose_first(RexpLane *lane, RexpError *error)
 			return true;
 		}
 		size = rexp_window_row_size(window->flights[suspect_at.flight].batch, suspect);
-		if (!echo_goes_through(lane, Min(size, ECHO_MOST), error))
+		if (!echo_goes_through(link, Min(size, ECHO_MOST), error))
 			return false;
 		suspicion->passes++;
 	}

@@ -19,6 +19,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "export/watermark.h"
+#include "encode/encode.h"
 #include "job/launch.h"
 #include "job/payload.h"
 #include "mb/pg_wchar.h"

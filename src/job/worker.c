@@ -14,6 +14,7 @@
 
 #include "access/xact.h"
 #include "base/compat.h"
+#include "encode/encode.h"
 #include "encode/index_fit.h"
 #include "export/job.h"
 #include "export/prune.h"

@@ -188,7 +188,7 @@ subtest 'make dist' => sub {
 	{
 		ok(-e "$doc/$page", "$page is installed");
 		next unless $page =~ /\.md$/;
-		my @links = grep { !/:/ && !m{^(\.\./)?(bench/|docker/|debian/|CONTRIBUTING\.md$)} } slurp_file("$doc/$page") =~ /\]\(([^)#\s]+)/g;
+		my @links = grep { !/:/ && !m{^(\.\./)?(bench/|docker/|debian/|src/|CONTRIBUTING\.md$)} } slurp_file("$doc/$page") =~ /\]\(([^)#\s]+)/g;
 		is(join(' ', grep { !-e "$doc/" . ($page =~ s{[^/]*$}{}r) . $_ } @links), '', "and where it links to, but for what serves the repository");
 	}
 
