@@ -203,6 +203,9 @@ COMMENT ON TABLE redis_export_definition IS
 
 REVOKE ALL ON redis_export_definition FROM PUBLIC;
 
+-- Who could write a row could have a query run as its owner: a grant on the table, default privileges or pg_write_all_data are not enough.
+ALTER TABLE redis_export_definition ENABLE ROW LEVEL SECURITY;
+
 -- a role that is gone would be dumped as its OID, which may be another role's where the dump is restored
 SELECT pg_extension_config_dump('redis_export_definition', 'WHERE owner IN (SELECT oid FROM pg_catalog.pg_roles)');
 

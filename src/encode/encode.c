@@ -18,6 +18,7 @@
 #include "encode/encode_internal.h"
 #include "encode/ttl.h"
 #include "mb/pg_wchar.h"
+#include "redis/own_keys.h"
 #include "utils/memutils.h"
 
 struct RexpEncoder
@@ -152,6 +153,13 @@ rexp_encoder_encode(RexpEncoder *encoder, TupleTableSlot *slot, RexpBuffer *out,
 	if (result == REXP_ENCODED && bad_expiry.sqlstate != 0)
 	{
 		*error = bad_expiry;
+		result = REXP_ENCODE_FAILED;
+	}
+	else if (result == REXP_ENCODED &&
+			 rexp_is_own_key(out->data + block->key_start, block->key_len))
+	{
+		rexp_error_set(error, ERRCODE_RESERVED_NAME,
+					   "the key begins with \"" REXP_OWN_PREFIX "\", which is reserved for what redis_export keeps in Redis");
 		result = REXP_ENCODE_FAILED;
 	}
 	MemoryContextSwitchTo(old);

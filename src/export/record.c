@@ -829,9 +829,9 @@ rexp_record_set_mark(const RexpJob *job, const RexpMark *mark)
 
 /* Delete a key; it need not be there. */
 static void
-delete_key(const RexpJob *job, const char *key)
+delete_key(const RexpJob *job, const char *key, size_t len)
 {
-	redisReply *reply = send_words(job, list_make2("UNLINK", unconstify(char *, key)));
+	redisReply *reply = send_words(job, list_make2("UNLINK", pnstrdup(key, len)));
 
 	need_reply(reply, REDIS_REPLY_INTEGER, failing_to("delete", job->name));
 	freeReplyObject(reply);
@@ -853,6 +853,7 @@ rexp_record_forget(const RexpJob *job, bool anybodys)
 	RexpBooks  *books = rexp_books_create(name, "", "", false);
 	RexpLease  *lease = take_lease_in_session(job);
 	redisReply *reply;
+	const char *books_key;
 	size_t		len;
 
 	if (!anybodys && !is_own_record(job, key))
@@ -860,17 +861,21 @@ rexp_record_forget(const RexpJob *job, bool anybodys)
 		give_lease_back_in_session(job, lease);
 		return;
 	}
-	delete_key(job, rexp_books_key(books, 0, &len));
+	books_key = rexp_books_key(books, 0, &len);
+	delete_key(job, books_key, len);
 	if (rexp_server_is_cluster(job->server, job->owner))
 	{
 		rexp_books_spread(books);
 		for (int slot = 0; slot < REXP_SLOTS; slot++)
-			delete_key(job, rexp_books_key(books, slot, &len));
+		{
+			books_key = rexp_books_key(books, slot, &len);
+			delete_key(job, books_key, len);
+		}
 	}
 	reply = send_words(job, list_make3("SREM", REXP_REGISTRY, unconstify(char *, name)));
 	need_reply(reply, REDIS_REPLY_INTEGER, failing_to("delete", job->name));
 	freeReplyObject(reply);
-	delete_key(job, key);
+	delete_key(job, key, strlen(key));
 	give_lease_back_in_session(job, lease);
 }
 

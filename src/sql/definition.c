@@ -26,10 +26,12 @@
 #include "miscadmin.h"
 #include "sql/arguments.h"
 #include "sql/definition.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
@@ -275,7 +277,13 @@ rexp_definition_refuse(FunctionCallInfo fcinfo, const RexpJob *job)
 #define VALUE_ARGUMENT 5
 #define NPARAMETERS (NARGUMENTS + 2)
 
-/* A statement on the table, with the rights of its owner.  Returns the rows it found. */
+/*
+ * Execute a statement on the table, with the rights of the table's owner.  Returns the
+ * number of rows that it found.
+ *
+ * The search path must not be the caller's: operators and types of the statement would be
+ * looked up there, and functions of the caller run with the rights of the owner.
+ */
 static uint64
 execute(FunctionCallInfo fcinfo, const char *format, int nparameters, Oid *types,
 		Datum *values, const char *nulls)
@@ -288,19 +296,45 @@ execute(FunctionCallInfo fcinfo, const char *format, int nparameters, Oid *types
 	char	   *statement = psprintf(format, name);
 	Oid			user;
 	int			sec_context;
+	int			guc_level;
 	uint64		count;
 
 	table_close(relation, NoLock);
 	GetUserIdAndSecContext(&user, &sec_context);
-	SetUserIdAndSecContext(table_owner, sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	SetUserIdAndSecContext(table_owner, sec_context | SECURITY_LOCAL_USERID_CHANGE |
+						   SECURITY_RESTRICTED_OPERATION);
+	guc_level = NewGUCNestLevel();
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	SPI_connect();
 	if (SPI_execute_with_args(statement, nparameters, types, values, nulls, false, 0) < 0)
 		elog(ERROR, "redis_export: SPI_execute_with_args failed: %s",
 			 SPI_result_code_string(SPI_result));
 	count = SPI_processed;
 	SPI_finish();
+	AtEOXact_GUC(true, guc_level);
 	SetUserIdAndSecContext(user, sec_context);
 	return count;
+}
+
+/* The same for a statement that must find one row: the one that was looked at. */
+static void
+execute_on_one(FunctionCallInfo fcinfo, const char *format, int nparameters, Oid *types,
+			   Datum *values, const char *nulls)
+{
+	if (execute(fcinfo, format, nparameters, types, values, nulls) != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access to the definition of the export"),
+				 errdetail("The transaction began before the definition was last changed."),
+				 errhint("The transaction might succeed if retried.")));
+}
+
+/* Have all others wait who want to change definitions, until the transaction ends. */
+static void
+lock_definitions(FunctionCallInfo fcinfo)
+{
+	LockRelationOid(table_of(fcinfo), ShareRowExclusiveLock);
 }
 
 /* Tell what a change of the definition means for what is in Redis. */
@@ -367,6 +401,7 @@ rexp_definition_define(FunctionCallInfo fcinfo, RexpJob *job, bool or_replace)
 
 	PreventCommandIfReadOnly("redis_export_define()");
 	check_name(job->name);
+	lock_definitions(fcinfo);
 	is_there = find(fcinfo, job->name, &before);
 	if (is_there && !(superuser() && GetUserNameFromId(before.owner, true) == NULL))
 		check_owner(&before);
@@ -410,7 +445,8 @@ rexp_definition_define(FunctionCallInfo fcinfo, RexpJob *job, bool or_replace)
 		return;
 	}
 	if (execute(fcinfo, "SELECT FROM %s WHERE (" ARGUMENTS ", owner::oid, settings) IS NOT DISTINCT FROM "
-				"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+				"($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) AND "
+				"(ttl::text, overlap::text) IS NOT DISTINCT FROM ($9::text, $12::text)",
 				NPARAMETERS, types, values, nulls) > 0)
 		return;
 	if (!or_replace)
@@ -420,7 +456,7 @@ rexp_definition_define(FunctionCallInfo fcinfo, RexpJob *job, bool or_replace)
 				 errdetail("It is defined otherwise."),
 				 errhint("To change it, define it with or_replace => true.")));
 	tell_change(&before, job);
-	(void) execute(fcinfo, "UPDATE %s SET (" ARGUMENTS ", owner, settings) = "
+	execute_on_one(fcinfo, "UPDATE %s SET (" ARGUMENTS ", owner, settings) = "
 				   "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) WHERE name = $1",
 				   NPARAMETERS, types, values, nulls);
 }
@@ -517,13 +553,14 @@ rexp_definition_drop(FunctionCallInfo fcinfo, const char *name, bool keys, bool 
 	Datum		value = CStringGetTextDatum(name);
 
 	PreventCommandIfReadOnly("redis_export_drop()");
+	lock_definitions(fcinfo);
 	if (!find(fcinfo, name, &job))
 		refuse_unknown(name);
 	if (!(force && superuser()))
 		check_owner(&job);
+	execute_on_one(fcinfo, "DELETE FROM %s WHERE name = $1", 1, &type, &value, " ");
 	if (force)
 		try_to_delete_in_redis(&job, keys);
 	else
 		delete_in_redis(&job, keys);
-	(void) execute(fcinfo, "DELETE FROM %s WHERE name = $1", 1, &type, &value, " ");
 }

@@ -157,6 +157,101 @@ subtest 'nobody runs code as somebody else' => sub {
 	like(as_role('alice', q{UPDATE redis_export_definition SET owner = 'postgres'}), qr/^42501: permission denied for table/, '... and not by an owner');
 };
 
+# Statements on the table of definitions run with the rights of its owner: no operator of the caller's may be one of theirs.
+subtest 'whoever defines and drops does not become the owner of the table' => sub {
+	$node->safe_psql('postgres', q{
+		CREATE ROLE mallory LOGIN;
+		CREATE SCHEMA mallory AUTHORIZATION mallory;
+		GRANT USAGE ON FOREIGN SERVER redis TO mallory;
+		GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO mallory;
+		SELECT redis_export_define('not hers', 'SELECT 1 AS id', 'nothers:#{id}', type => 'hash');
+	});
+	my $attack = q{
+		SET search_path = mallory, pg_catalog, public;
+		CREATE FUNCTION mallory.eq(text, text) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN
+			IF current_user <> 'mallory' THEN EXECUTE 'ALTER ROLE mallory SUPERUSER'; END IF; RETURN true; END $$;
+		CREATE OPERATOR mallory.= (LEFTARG = text, RIGHTARG = text, FUNCTION = mallory.eq);
+		CREATE FUNCTION mallory.oid(regrole) RETURNS pg_catalog.oid LANGUAGE plpgsql AS $$ BEGIN
+			IF current_user <> 'mallory' THEN EXECUTE 'ALTER ROLE mallory SUPERUSER'; END IF; RETURN 0; END $$;
+		SELECT public.redis_export_define('hers', 'SELECT 1 AS id', 'hers:#{id}', type => 'hash');
+		SELECT public.redis_export_define('hers', 'SELECT 1 AS id', 'hers:#{id}', type => 'hash');
+		SELECT public.redis_export_define('hers', 'SELECT 2 AS id', 'hers:#{id}', type => 'hash', or_replace => true);
+		SELECT public.redis_export_drop('hers');
+		SHOW search_path;
+	};
+	my ($code, $out, $err) = $node->psql('postgres', $attack, extra_params => [ '-U', 'mallory' ]);
+	like($out, qr/^mallory, pg_catalog, public$/m, 'the statements went through, and the search path is as it was') or diag $err;
+	is($node->safe_psql('postgres', q{SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'}), 'f', 'she has no more rights than before');
+	is($node->safe_psql('postgres', q{SELECT string_agg(name, ',' ORDER BY name) FROM redis_export_definition WHERE name IN ('hers', 'not hers')}), 'not hers', 'and has dropped what was hers alone');
+
+	# Grants on the table, by whatever way, give nobody the queries of others.
+	$node->safe_psql('postgres', q{GRANT ALL ON redis_export_definition TO mallory; GRANT pg_write_all_data, pg_read_all_data TO mallory});
+	my $write = q{UPDATE redis_export_definition SET query = 'SELECT mallory.evil() AS id'};
+	$node->psql('postgres', $write, extra_params => [ '-U', 'mallory' ]);
+	is($node->safe_psql('postgres', q{SELECT query FROM redis_export_definition WHERE name = 'not hers'}), 'SELECT 1 AS id', 'whoever may write the table changes no query');
+	my $insert = q{INSERT INTO redis_export_definition SELECT (d).* FROM (SELECT NULL::redis_export_definition AS d) AS x};
+	like(($node->psql('postgres', $insert, extra_params => [ '-U', 'mallory' ]))[2], qr/ERROR:/, 'and adds none');
+	like($node->safe_psql('postgres', q{CALL redis_export_run('not hers')}), qr/\|done\|1\|/, 'its owner runs it');
+	$node->safe_psql('postgres', q{SELECT redis_export_drop('not hers', keys => true);
+		REVOKE ALL ON redis_export_definition FROM mallory; REVOKE pg_write_all_data, pg_read_all_data FROM mallory;
+		DROP OWNED BY mallory; DROP ROLE mallory});
+};
+
+subtest 'a definition that is older than the transaction' => sub {
+	my $session = session($node);
+	$session->query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+	$session->query('SELECT count(*) FROM item');
+	$node->safe_psql('postgres', q{SELECT redis_export_define('late', 'SELECT 1 AS id', 'late:#{id}', type => 'hash'); CALL redis_export_run('late')});
+	$session->send(q{SELECT redis_export_drop('late', keys => true)});
+	like(($session->wait)[1], qr/ERROR:  could not serialize access to the definition of the export/, 'is not dropped as if it were there');
+	$session->query('ROLLBACK');
+	is($redis->cli('EXISTS', 'late:1'), 1, 'nor are its keys');
+	$node->safe_psql('postgres', q{SELECT redis_export_drop('late', keys => true)});
+	is($redis->cli('EXISTS', 'late:1'), 0, 'another transaction drops it');
+
+	# Two at once that would write the same keys: the second waits for the first.
+	my $first = session($node);
+	$first->query('BEGIN');
+	$first->query(q{SELECT redis_export_define('one', 'SELECT 1 AS id', 'same:#{id}', type => 'hash')});
+	my $second = session($node);
+	my $pid = $second->pid;
+	$second->send(q{SELECT redis_export_define('two', 'SELECT 1 AS id', 'same:#{id}', type => 'hash')});
+	poll_until($node, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $pid");
+	$first->query('COMMIT');
+	like(($second->wait)[1], qr/ERROR:  the keys "same:#\{id\}" are those of export "one"/, 'and is refused');
+	$node->safe_psql('postgres', q{SELECT redis_export_drop('one')});
+
+	# Intervals that are equal in comparisons, and are not the same.
+	$node->safe_psql('postgres', q{SELECT redis_export_define('spans', 'SELECT 1 AS id', 'span:#{id}', type => 'hash', ttl => '1 year')});
+	like(($node->psql('postgres', q{SELECT redis_export_define('spans', 'SELECT 1 AS id', 'span:#{id}', type => 'hash', ttl => '360 days')}))[2],
+		qr/ERROR:  export "spans" already exists/, 'a year is not 360 days');
+	$node->safe_psql('postgres', q{SELECT redis_export_drop('spans')});
+};
+
+subtest 'a run that commits first reads what the caller has written' => sub {
+	$node->safe_psql('postgres', q{
+		CREATE TABLE own (id int);
+		CREATE FUNCTION own() RETURNS SETOF int LANGUAGE sql AS 'SELECT id FROM own';
+		CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$;
+		CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON own DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION slow();
+		SELECT redis_export_define('own', 'SELECT id FROM own() AS t (id)', 'own:#{id}', type => 'hash');
+	});
+	$node->safe_psql('postgres', "DO \$\$ $variables BEGIN INSERT INTO own VALUES (1); CALL redis_export_run('own', $into); END \$\$");
+	is($redis->cli('EXISTS', 'own:1'), 1, 'its row is there, though the commit took a second');
+	$node->safe_psql('postgres', q{SELECT redis_export_drop('own', keys => true); DROP TABLE own CASCADE; DROP FUNCTION own(), slow()});
+};
+
+subtest 'no row is written to the keys in which exports keep their books' => sub {
+	for my $attack (q{redis_json_export($q$SELECT 'redis_export:{items}:lease' AS k, 1 AS n$q$, '#{k}', value => '*', on_error => 'ignore')},
+		q{redis_hash_export($q$SELECT 'redis_export:{items}' AS k, 'me' AS id$q$, '#{k}', on_error => 'ignore')},
+		q{redis_command_export($q$SELECT 'redis_export:exports' AS k$q$, ARRAY['DEL', '#{k}'], on_error => 'ignore')})
+	{
+		is($node->safe_psql('postgres', "SELECT state, rows_written, rows_failed FROM $attack"), 'done|0|1', 'its row fails');
+	}
+	like($node->safe_psql('postgres', 'SELECT message FROM redis_export_failures(' . $node->safe_psql('postgres', 'SELECT max(job) FROM redis_export_progress') . ')'),
+		qr/^the key begins with "redis_export:", which is reserved/, 'and says why');
+};
+
 subtest 'roles that go' => sub {
 	$node->safe_psql('postgres', q{
 		CREATE ROLE carol SUPERUSER;
