@@ -323,6 +323,7 @@ rexp_named_segment(const char *name, size_t size, void (*init) (void *))
 		LWLock		lock;
 		int			tranche;
 		dsm_handle	handle;
+		size_t		size;
 	} Anchor;
 	Anchor	   *anchor;
 	bool		found;
@@ -347,6 +348,16 @@ rexp_named_segment(const char *name, size_t size, void (*init) (void *))
 		dsm_pin_segment(segment);
 		dsm_pin_mapping(segment);
 		anchor->handle = dsm_segment_handle(segment);
+		anchor->size = size;
+	}
+	else if (anchor->size != size)
+	{
+		/* as GetNamedDSMSegment() */
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the shared memory of redis_export has another size"),
+				 errdetail("Another build of the library has made it."),
+				 errhint("Restart PostgreSQL.")));
 	}
 	else
 	{

@@ -64,15 +64,17 @@ give_up(int code, Datum arg)
 {
 	Launch	   *launch = (Launch *) DatumGetPointer(arg);
 
-	if (launch->let_go)
-		return;
-	if (launch->reason.sqlstate == 0)
-		rexp_error_set(&launch->reason, ERRCODE_QUERY_CANCELED,
-					   "the session that waited for the export has ended");
-	if (launch->handle == NULL)
-		rexp_progress_abandon(launch->job, &launch->reason);
-	else
-		(void) rexp_progress_signal(launch->job, SIGINT, &launch->reason);
+	if (!launch->let_go)
+	{
+		if (launch->reason.sqlstate == 0)
+			rexp_error_set(&launch->reason, ERRCODE_QUERY_CANCELED,
+						   "the session that waited for the export has ended");
+		if (launch->handle == NULL)
+			rexp_progress_abandon(launch->job, &launch->reason);
+		else
+			(void) rexp_progress_signal(launch->job, SIGINT, &launch->reason);
+	}
+	rexp_progress_release(launch->job);
 }
 
 /* The arguments, where the worker finds them. */
@@ -81,14 +83,11 @@ share_arguments(const RexpJob *job, const RexpSession *session)
 {
 	StringInfoData bytes;
 	dsm_segment *segment;
-	Size		size;
 
 	initStringInfo(&bytes);
 	rexp_payload_write(&bytes, job, session);
-	size = bytes.len;
-	segment = dsm_create(sizeof(Size) + size, 0);
-	memcpy(dsm_segment_address(segment), &size, sizeof(Size));
-	memcpy((char *) dsm_segment_address(segment) + sizeof(Size), bytes.data, size);
+	segment = dsm_create(bytes.len, 0);
+	memcpy(dsm_segment_address(segment), bytes.data, bytes.len);
 	pfree(bytes.data);
 	return segment;
 }
@@ -452,7 +451,6 @@ static void
 commit_before_waiting(void)
 {
 	SPI_commit();
-	InvalidateCatalogSnapshot();
 }
 
 /* Start the worker and stay with it; an error of ours becomes the job's. */
@@ -471,7 +469,7 @@ launch_and_wait(Launch *launch, bool wait, bool may_commit, int slot,
 		wait_for_start(launch, status, scratch);
 		dsm_detach(arguments);
 		if (wait && may_commit)
-			commit_before_waiting();
+			InvalidateCatalogSnapshot();
 		if (wait)
 			wait_for_end(launch, status, scratch);
 
@@ -527,7 +525,7 @@ rexp_job_check(const RexpJob *job)
  * If this session is cancelled or ends while it waits, so does the job.
  *
  * With may_commit, for which SPI must be connected and not be atomic, the transaction
- * is committed before the wait; the current memory context, and what the job points
+ * is committed before the worker starts; the current memory context, and what the job points
  * to, must outlive it.
  */
 void
@@ -541,6 +539,10 @@ rexp_job_run(const RexpJob *job, bool may_commit, RexpJobStatus *status)
 
 	rexp_session_capture(&session, job->owner, job->settings);
 	(void) rexp_job_check(job);
+
+	/* before the worker takes its snapshot, which then has what this session has written */
+	if (job->wait && may_commit)
+		commit_before_waiting();
 
 	info.database = session.database;
 	info.session_user = session.session_user;
@@ -558,11 +560,11 @@ rexp_job_run(const RexpJob *job, bool may_commit, RexpJobStatus *status)
 	PG_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&launch));
 	{
 		launch_and_wait(&launch, job->wait, may_commit, slot, arguments, status);
+		if (!rexp_progress_look(launch.job, status))
+			elog(ERROR, "export job " INT64_FORMAT " is no longer known", launch.job);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(give_up, PointerGetDatum(&launch));
-
-	if (!rexp_progress_look(launch.job, status))
-		elog(ERROR, "export job " INT64_FORMAT " is no longer known", launch.job);
+	rexp_progress_release(launch.job);
 	if (job->wait || !status->taken)
 		tell_end(status);
 }

@@ -5,13 +5,37 @@
  *
  * Both sides run the same library on the same machine, so structs go as they
  * lie; what they point to follows as strings, in one order that the writer and
- * the reader share, in one function each.
+ * the reader share, in one function each.  A session that loaded the library before
+ * another version was installed runs an older one than its worker does: a header tells
+ * them apart.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "job/payload.h"
+#include "utils/memutils.h"
+
+/* To be changed whenever what is written changes. */
+#define PAYLOAD_FORMAT "redis_export payload 1"
+
+typedef struct PayloadHeader
+{
+	char		format[32];
+	size_t		job_size;
+	size_t		session_size;
+	size_t		size;			/* of all that follows */
+} PayloadHeader;
+
+static void
+fill_header(PayloadHeader *header, size_t size)
+{
+	memset(header, 0, sizeof(PayloadHeader));
+	strlcpy(header->format, PAYLOAD_FORMAT, sizeof(header->format));
+	header->job_size = sizeof(RexpJob);
+	header->session_size = sizeof(RexpSession);
+	header->size = size;
+}
 
 /* A string that may be NULL: one byte that says so, then its bytes and a zero. */
 static void
@@ -59,9 +83,17 @@ get_list(char **at)
 	return list;
 }
 
+/*
+ * rexp_payload_write
+ *	  Append a job's arguments and its caller's session to out, which is empty.
+ */
 void
 rexp_payload_write(StringInfo out, const RexpJob *job, const RexpSession *session)
 {
+	PayloadHeader header = {0};
+
+	/* its size is known in the end */
+	appendBinaryStringInfo(out, (const char *) &header, sizeof(header));
 	appendBinaryStringInfo(out, (const char *) job, sizeof(RexpJob));
 	appendBinaryStringInfo(out, (const char *) session, sizeof(RexpSession));
 	put_string(out, job->name);
@@ -86,14 +118,28 @@ rexp_payload_write(StringInfo out, const RexpJob *job, const RexpSession *sessio
 		put_string(out, setting->name);
 		put_string(out, setting->value);
 	}
+	fill_header(&header, out->len - sizeof(header));
+	memcpy(out->data, &header, sizeof(header));
 }
 
-/* The strings of the result lie in bytes; the lists are palloc'd. */
-void
-rexp_payload_read(char *bytes, RexpJob *job, RexpSession *session)
+/*
+ * rexp_payload_read
+ *	  Read what rexp_payload_write() has written.  All of it is copied into the current
+ *	  memory context.  False if another version of the library has written it.
+ */
+bool
+rexp_payload_read(const char *bytes, RexpJob *job, RexpSession *session)
 {
-	char	   *at = bytes;
+	PayloadHeader header;
+	PayloadHeader expected;
+	char	   *at;
 
+	memcpy(&header, bytes, sizeof(header));
+	fill_header(&expected, header.size);
+	if (memcmp(&header, &expected, sizeof(header)) != 0)
+		return false;
+	at = MemoryContextAllocHuge(CurrentMemoryContext, header.size);
+	memcpy(at, bytes + sizeof(header), header.size);
 	memcpy(job, at, sizeof(RexpJob));
 	at += sizeof(RexpJob);
 	memcpy(session, at, sizeof(RexpSession));
@@ -122,4 +168,5 @@ rexp_payload_read(char *bytes, RexpJob *job, RexpSession *session)
 		setting->name = get_string(&at);
 		setting->value = get_string(&at);
 	}
+	return true;
 }

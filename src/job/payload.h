@@ -15,6 +15,6 @@
 
 extern void rexp_payload_write(StringInfo out, const RexpJob *job,
 							   const RexpSession *session);
-extern void rexp_payload_read(char *bytes, RexpJob *job, RexpSession *session);
+extern bool rexp_payload_read(const char *bytes, RexpJob *job, RexpSession *session);
 
 #endif							/* REDIS_EXPORT_PAYLOAD_H */

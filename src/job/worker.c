@@ -101,16 +101,16 @@ log_end(const Worker *worker, RexpState state, const RexpError *error,
 }
 
 /*
- * Settle the ledger and tell how the job has ended, once.  Even a line in the
- * log serves interrupts, and what has ended shall not end once more otherwise.
+ * Report the end of the job, once: first in its slot, which must not look alive when
+ * this process is gone, then in the log.  Interrupts are held off, because ereport()
+ * may process a cancel request, whose error would end the job again.
  */
 static void
-finish(Worker *worker, RexpState state, const RexpError *error)
+finish_job(Worker *worker, RexpState state, const RexpError *error)
 {
 	RexpCounters counters = {0};
 
 	HOLD_INTERRUPTS();
-	worker->finished = true;
 	if (worker->pipeline != NULL)
 	{
 		rexp_pipeline_close(worker->pipeline);
@@ -118,8 +118,9 @@ finish(Worker *worker, RexpState state, const RexpError *error)
 	}
 	rexp_watermark_count(worker->watermark, &counters);
 	counters.mark_stays = rexp_record_mark_stays(worker->record);
-	log_end(worker, state, error, &counters);
 	rexp_progress_finish(worker->progress, state, error, &counters);
+	worker->finished = true;
+	log_end(worker, state, error, &counters);
 	RESUME_INTERRUPTS();
 }
 
@@ -148,7 +149,7 @@ on_exit_of_worker(int code, Datum arg)
 					   "the worker of the export ended unexpectedly");
 	if (worker->pipeline != NULL)
 		rexp_pipeline_drain(worker->pipeline, 0);
-	finish(worker, state_after(worker, &worker->fatal), &worker->fatal);
+	finish_job(worker, state_after(worker, &worker->fatal), &worker->fatal);
 }
 
 /* One row through the door between query and pipeline. */
@@ -407,7 +408,7 @@ run(Worker *worker)
 	warn_of_mark(worker);
 
 	disable_timeout(STATEMENT_TIMEOUT, false);
-	finish(worker, REXP_STATE_DONE, NULL);
+	finish_job(worker, REXP_STATE_DONE, NULL);
 }
 
 /* Receive answers for a while, whatever comes. */
@@ -442,25 +443,34 @@ end_after_error(Worker *worker, ErrorData *edata)
 	if (worker->pipeline != NULL)
 		drain(worker, is_sent_away(edata->sqlerrcode) ? CANCEL_DRAIN :
 			  worker->link_options->timeout);
-	finish(worker, state_after(worker, &error), &error);
+	finish_job(worker, state_after(worker, &error), &error);
 }
 
-/* Copy the arguments from the caller's segment, which it then lets go of. */
+/*
+ * Copy the arguments from the caller's segment, which it then lets go of.  False, with the
+ * error in worker->fatal, if there are none that this library can read.
+ */
 static bool
 take_arguments(Worker *worker, dsm_handle handle)
 {
 	dsm_segment *segment = dsm_attach(handle);
-	char	   *bytes;
-	Size		size;
+	bool		good;
 
 	if (segment == NULL)
+	{
+		rexp_error_set(&worker->fatal, ERRCODE_QUERY_CANCELED,
+					   "the session that started the export has gone");
 		return false;
-	memcpy(&size, dsm_segment_address(segment), sizeof(Size));
-	bytes = MemoryContextAllocHuge(TopMemoryContext, size);
-	memcpy(bytes, (char *) dsm_segment_address(segment) + sizeof(Size), size);
+	}
+	good = rexp_payload_read(dsm_segment_address(segment), &worker->job, &worker->session);
 	dsm_detach(segment);
-	rexp_payload_read(bytes, &worker->job, &worker->session);
-	return true;
+	if (!good)
+	{
+		rexp_error_set(&worker->fatal, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+					   "the session that started the export has loaded another version of redis_export");
+		rexp_error_hint(&worker->fatal, "Connect again.");
+	}
+	return good;
 }
 
 /*
@@ -480,7 +490,6 @@ rexp_worker_main(Datum arg)
 	 * there.  Without die() a SIGTERM would be served in the handler itself.
 	 */
 	pqsignal(SIGTERM, die);
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 
 	old = MemoryContextSwitchTo(TopMemoryContext);
@@ -498,11 +507,7 @@ rexp_worker_main(Datum arg)
 	emit_log_hook = note_fatal;
 	before_shmem_exit(on_exit_of_worker, PointerGetDatum(worker));
 	if (!take_arguments(worker, DatumGetUInt32(arg)))
-	{
-		rexp_error_set(&worker->fatal, ERRCODE_QUERY_CANCELED,
-					   "the session that started the export has gone");
 		proc_exit(0);
-	}
 	rexp_progress_taken(worker->progress);
 	MemoryContextSwitchTo(old);
 

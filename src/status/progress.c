@@ -43,7 +43,7 @@
 #include "utils/tuplestore.h"
 
 /* Another layout of the segment is another name. */
-#define SEGMENT_NAME "redis_export 7"
+#define SEGMENT_NAME "redis_export 8"
 #define SLOTS 128
 
 #define QUERY_SIZE 4096
@@ -80,6 +80,7 @@ typedef struct Slot
 	RexpState	state;
 	int			pid;			/* of the worker, while it may be signalled */
 	int			launcher;		/* pid of who started it */
+	bool		awaited;		/* the launcher has yet to read how it ends */
 	bool		taken;
 	RexpError	cancel_reason;	/* of who cancels; sqlstate 0: none given */
 	Oid			database;
@@ -186,7 +187,8 @@ wake(int pid)
  * rexp_progress_reserve
  *	  A slot for a new job, of which the number is returned.
  *
- * Takes a slot that was never used or else the one whose job ended first.
+ * Takes a slot that was never used or else the one whose job ended first.  The slot stays
+ * the job's at least until rexp_progress_release().
  */
 int64
 rexp_progress_reserve(const RexpJobInfo *info, int *number)
@@ -215,7 +217,7 @@ rexp_progress_reserve(const RexpJobInfo *info, int *number)
 			break;
 		}
 		LWLockAcquire(&slot->lock, LW_SHARED);
-		if (rexp_state_is_final(slot->state) && slot->pid == 0 &&
+		if (rexp_state_is_final(slot->state) && slot->pid == 0 && !slot->awaited &&
 			(best < 0 || slot->finished_at < segment->slots[best].finished_at))
 			best = i;
 		LWLockRelease(&slot->lock);
@@ -236,6 +238,7 @@ rexp_progress_reserve(const RexpJobInfo *info, int *number)
 	slot->state = REXP_STATE_STARTING;
 	slot->pid = 0;
 	slot->launcher = MyProcPid;
+	slot->awaited = true;
 	slot->taken = false;
 	slot->cancel_reason.sqlstate = 0;
 	slot->database = info->database;
@@ -308,6 +311,22 @@ rexp_progress_attach(int number, int64 job)
 		slot->pid = MyProcPid;
 	LWLockRelease(&slot->lock);
 	return ours ? progress : NULL;
+}
+
+/*
+ * rexp_progress_release
+ *	  The launcher has read all that it wants to know of its job: the slot may go to
+ *	  another job once this one has ended.  Until then it does not.
+ */
+void
+rexp_progress_release(int64 job)
+{
+	Slot	   *slot = lock_slot(job, LW_EXCLUSIVE);
+
+	if (slot == NULL)
+		return;
+	slot->awaited = false;
+	LWLockRelease(&slot->lock);
 }
 
 /* The worker has its arguments: the launcher may let go of them. */
@@ -510,7 +529,6 @@ copy_texts(const SlotTexts *texts, RexpJobStatus *status)
 	rexp_error_from_utf8(&texts->error, &status->error);
 }
 
-/* Copy the slot of a job, texts palloc'd; false if there is none any more. */
 /* A number of this server's, which it has from one start to the next. */
 uint64
 rexp_progress_instance(void)
@@ -533,6 +551,7 @@ rexp_progress_is_running(int64 job)
 	return running;
 }
 
+/* Copy the slot of a job, texts palloc'd; false if there is none any more. */
 bool
 rexp_progress_look(int64 job, RexpJobStatus *status)
 {

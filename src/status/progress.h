@@ -155,6 +155,7 @@ extern void rexp_progress_abandon(int64 job, const RexpError *error);
 
 /* for the worker */
 extern RexpProgress *rexp_progress_attach(int slot, int64 job);
+extern void rexp_progress_release(int64 job);
 extern void rexp_progress_taken(RexpProgress *progress);
 extern void rexp_progress_estimate(RexpProgress *progress, double rows);
 extern void rexp_progress_state(RexpProgress *progress, RexpState state,
