@@ -8,13 +8,10 @@
 #ifndef REDIS_EXPORT_JOB_H
 #define REDIS_EXPORT_JOB_H
 
-#include "access/genam.h"
-#include "access/htup.h"
 #include "datatype/timestamp.h"
 #include "encode/form.h"
 #include "flow/pipeline_options.h"
 #include "session/session.h"
-#include "utils/relcache.h"
 
 /* Which rows a run of a named export is to read, and of these, to write. */
 typedef enum RexpRows
@@ -31,8 +28,6 @@ typedef struct RexpJob
 	const char *name;			/* of the export; NULL: it has none, and what is
 								 * up to "query" means nothing */
 	const char *id;				/* of its definition: a uuid */
-	Oid			definitions;	/* the table that has it */
-	uint64		fingerprint;	/* of its row there */
 	Oid			owner;			/* as whom the query runs; invalid: as the caller */
 	List	   *settings;		/* of char *: name=value, under which it does */
 	RexpRows	rows;
@@ -51,9 +46,6 @@ typedef struct RexpJob
 } RexpJob;
 
 extern const RexpSession *rexp_job_session(const RexpJob *job);
-extern SysScanDesc rexp_definitions_scan(Relation table, const char *name);
-extern uint64 rexp_definition_fingerprint(HeapTuple tuple);
-extern void rexp_job_check_definition(const RexpJob *job);
 extern RexpBooks *rexp_job_books(const RexpJob *job, const char *name, bool asked);
 
 #endif							/* REDIS_EXPORT_JOB_H */

@@ -47,7 +47,6 @@
 #include "redis/nodes.h"
 #include "redis/own_keys.h"
 #include "session/connection.h"
-#include "session/fence.h"
 #include "session/server_options.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -497,19 +496,6 @@ begin_era(RexpRecord *record, RexpPipeline *pipeline)
 				failing_to("write", record->job->name));
 }
 
-/* Raise an error if the definition was changed while the job waited for its lease. */
-static void
-check_definition(const RexpJob *job)
-{
-	MemoryContext old = CurrentMemoryContext;
-	RexpFence	fence;
-
-	rexp_fence_begin(&fence, job->owner, 0);
-	rexp_job_check_definition(job);
-	rexp_fence_commit(&fence);
-	MemoryContextSwitchTo(old);
-}
-
 /*
  * rexp_record_begin
  *	  A run begins: take the lease, read the record, write that the run has begun, and
@@ -531,10 +517,8 @@ rexp_record_begin(RexpRecord *record, RexpPipeline *pipeline)
 	old = MemoryContextSwitchTo(record->context);
 	failing = failing_to("write", record->job->name);
 	rexp_pipeline_keep_lease(pipeline, record->lease, check_run, record);
-	if (!take_lease(record, pipeline))
-		return false;
-	check_definition(record->job);
-	if (!need_transactions(record, pipeline) || !read_record(record, pipeline))
+	if (!take_lease(record, pipeline) || !need_transactions(record, pipeline) ||
+		!read_record(record, pipeline))
 		return false;
 	if ((record->era == NULL || record->nunclean >= REXP_UNCLEAN_MOST) &&
 		!begin_era(record, pipeline))

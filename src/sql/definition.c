@@ -130,18 +130,20 @@ for_each(FunctionCallInfo fcinfo, const char *name,
 		 bool (*take) (RexpJob *definition, void *arg), void *arg)
 {
 	Relation	relation = table_open(table_of(fcinfo), AccessShareLock);
+	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	tuple;
 	bool		go_on = true;
 
-	scan = rexp_definitions_scan(relation, name);
+	if (name != NULL)
+		ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_TEXTEQ, CStringGetTextDatum(name));
+	scan = systable_beginscan(relation, rexp_primary_key_index(relation), name != NULL,
+							  NULL, name != NULL ? 1 : 0, &key);
 	while (go_on && HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		RexpJob		definition;
 
 		read_row(heap_copytuple(tuple), RelationGetDescr(relation), &definition);
-		definition.definitions = RelationGetRelid(relation);
-		definition.fingerprint = rexp_definition_fingerprint(tuple);
 		go_on = take(&definition, arg);
 	}
 	systable_endscan(scan);

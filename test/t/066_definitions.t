@@ -228,52 +228,6 @@ subtest 'a definition that is older than the transaction' => sub {
 	$node->safe_psql('postgres', q{SELECT redis_export_drop('spans')});
 };
 
-subtest 'a definition that is changed while a run of it waits' => sub {
-	my $run = q{CALL redis_export_run('turns', rows => 'all', batch => 10, rate => 20, prune => true, prune_limit => 1};
-	for my $change (q{redis_export_define('turns', 'SELECT id FROM item WHERE id <= 300', 'new:#{id}', type => 'hash', or_replace => true)},
-		q{redis_export_drop('turns', keys => true)})
-	{
-		$node->safe_psql('postgres', q{SELECT redis_export_define('turns', 'SELECT id FROM item WHERE id <= 300', 'old:#{id}', type => 'hash', or_replace => true)});
-		my ($first, $second) = (session($node), session($node));
-		my $id = next_job($node, sub { $first->send("$run)") });
-		until_written($node, $id, 20);
-		my $waiting = next_job($node, sub { $second->send("$run, if_running => 'wait')") });
-
-		# A drop needs the end of the first run: there the run that waits does so for the end of the drop.
-		my $third = session($node);
-		if ($change =~ /drop/)
-		{
-			$node->safe_psql('postgres', "SELECT redis_export_cancel($id)");
-			$first->wait;
-			$node->safe_psql('postgres', "SELECT redis_export_cancel($waiting)");
-			$second->wait;
-			$third->query('BEGIN');
-			$third->query("SELECT $change");
-			my $late = next_job($node, sub { $second->send("$run)") });
-			poll_until($node, "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = (SELECT pid FROM redis_export_progress WHERE job = $late)");
-			$third->query('COMMIT');
-		}
-		else
-		{
-			$node->safe_psql('postgres', "SELECT $change");
-			$node->safe_psql('postgres', "SELECT redis_export_cancel($id)");
-			$first->wait;
-		}
-		like(($second->wait)[1], qr/ERROR:  export "turns" was changed or dropped after this run was started/, 'the run that waited fails');
-		is($redis->cli('EXISTS', 'redis_export:{turns}:lease'), 0, 'and leaves no lease');
-	}
-	is(redis_keys_count($redis, 'old:*') . redis_keys_count($redis, 'redis_export:{turns}*'), '00', 'nothing of a dropped export comes back');
-
-	# What nobody else can see yet is not run.
-	my $session = session($node);
-	$session->query('BEGIN');
-	$session->query(q{SELECT redis_export_define('turns', 'SELECT 1 AS id', 'old:#{id}', type => 'hash')});
-	$session->send(q{CALL redis_export_run('turns')});
-	like(($session->wait)[1], qr/ERROR:  the export waits for a lock that this transaction holds.*HINT:  Commit first/s, 'nor one that is not committed');
-	$session->query('ROLLBACK');
-	is(redis_keys_count($redis, 'redis_export:{turns}*'), 0, 'and nothing is left of it');
-};
-
 subtest 'a run that commits first reads what the caller has written' => sub {
 	$node->safe_psql('postgres', q{
 		CREATE TABLE own (id int);
