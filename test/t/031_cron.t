@@ -12,7 +12,7 @@ plan skip_all => "$version has no pg_cron here" unless -e "$sharedir/extension/p
 
 my $redis = RedisExport::Redis->new;
 my $primary = new_node($redis, name => 'primary', allows_streaming => 1,
-	conf => "shared_preload_libraries = 'pg_cron'\ncron.use_background_workers = off\nmax_worker_processes = 16\n");
+	conf => "shared_preload_libraries = 'pg_cron'\ncron.use_background_workers = off\nmax_worker_processes = 16\nmax_connections = 50\n");
 $primary->append_conf('postgresql.conf', "cron.host = '" . $primary->host . "'");
 $primary->restart;
 $primary->safe_psql('postgres', q{
