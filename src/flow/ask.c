@@ -4,7 +4,7 @@
  *	  What is asked of Redis besides rows, over the connections of the pipeline.
  *
  * One command at a time, by the node that has its key, again and again while Redis is
- * away, and only while no rows are on their way: the mark of a watermark (mark.c), and
+ * away, and only while no rows are on their way: the mark of a watermark (record.c), and
  * how far a search index is (search_index.c).
  *
  * A part of the pipeline; nothing here knows SQL.

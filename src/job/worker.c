@@ -26,7 +26,6 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "postmaster/interrupt.h"
 #include "session/fence.h"
 #include "session/server_options.h"
 #include "session/source.h"

@@ -8,7 +8,7 @@
 #ifndef REDIS_EXPORT_OWN_KEYS_H
 #define REDIS_EXPORT_OWN_KEYS_H
 
-/* Books (books.c) and marks (mark.c). */
+/* Books (books.c), records (record.c) and leases (lease.c). */
 #define REXP_OWN_PREFIX "redis_export:"
 
 /* The set of the names of exports that have books there. */
